@@ -1,0 +1,51 @@
+"""Every error that advisor raises on purpose.
+
+    AdvisorError                one sentence: what is wrong, with which file, and the cure
+    ├── UsageError              the command line is wrong (exit status 2)
+    ├── ModelError              a MODEL cannot be found, opened or understood
+    │   └── HeaderError         a GGUF header lies or is broken (subclasses in advisor.gguf_header.errors)
+    ├── RuleError               a file in rules/ breaks the rule law
+    ├── HardwareError           a hardware snapshot or a --gpu SPEC cannot be used
+    ├── EngineError             an engine binary cannot be asked
+    └── OutputError             a config file cannot be written
+
+`does not fit` is a result, never an exception.
+"""
+
+from __future__ import annotations
+
+
+class AdvisorError(Exception):
+    """Base of all errors meant for people. `str(error)` is one plain sentence with the file and the cure."""
+
+    exit_status = 1
+
+
+class UsageError(AdvisorError):
+    """The command line asks for something impossible."""
+
+    exit_status = 2
+
+
+class ModelError(AdvisorError):
+    """A MODEL argument cannot be found, opened or understood."""
+
+
+class HeaderError(ModelError):
+    """A GGUF header is broken; one subclass per way a header can lie lives in `advisor.gguf_header.errors`."""
+
+
+class RuleError(AdvisorError):
+    """A rule file breaks the rule law: unknown key, missing source, wrong type."""
+
+
+class HardwareError(AdvisorError):
+    """A hardware snapshot or a card's SPEC cannot be used."""
+
+
+class EngineError(AdvisorError):
+    """An engine binary is missing or gives no usable answer."""
+
+
+class OutputError(AdvisorError):
+    """A config file cannot be written, or cannot express a value."""

@@ -1,0 +1,67 @@
+"""The memory plan: bytes per device and component, as the engine itself accounts for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from advisor.settings import RunSettings
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate in bytes with its bounds; planning uses `high`. Exact when all three are equal."""
+
+    low: int
+    value: int
+    high: int
+
+
+@dataclass(frozen=True)
+class DevicePlan:
+    """One GPU's share. `layers` is the (first, last) block that lives there, None without blocks."""
+
+    id: str
+    weights_bytes: int
+    cache_bytes: int
+    compute: Interval
+    overhead_bytes: int  # the backend's context and scratch, outside the engine's own accounting
+    layers: tuple[int, int] | None
+    n_layers: int
+    has_output: bool
+    source: str = "formula"
+
+    @property
+    def planned_bytes(self) -> int:
+        """What must be free for the model to load and survive a full context."""
+        return self.weights_bytes + self.cache_bytes + self.compute.high + self.overhead_bytes
+
+
+@dataclass(frozen=True)
+class HostPlan:
+    """System memory's share. Mapped bytes are the file span the engine prints, evictable page cache."""
+
+    weights_bytes: int
+    cache_bytes: int
+    compute: Interval
+    output_bytes: int
+    mapped_bytes: int
+    repack_bytes: int
+    extras: Mapping[str, int]  # prompt_cache_bytes, context_checkpoints_bytes: grow over time in the server
+
+    @property
+    def planned_bytes(self) -> int:
+        """What must be available, without the extras that fill over time."""
+        return self.weights_bytes + self.cache_bytes + self.compute.high + self.output_bytes
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """The whole prediction for one model, one set of settings and one machine."""
+
+    settings: RunSettings
+    flash_attn: bool  # what -fa resolves to
+    devices: tuple[DevicePlan, ...]
+    host: HostPlan
+    refused: str | None  # why the engine would refuse these settings, None if it takes them
+    notes: tuple[str, ...]

@@ -1,0 +1,79 @@
+"""What a model is, as far as memory and speed go: one LayerSpec per block, one ModelSpec per file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class WeightTensor(NamedTuple):
+    """One tensor of the file with the place the engine gives it.
+
+    `place`: "input" (always host), "block" (device of block `block`), "first" (device of block 0), "output"
+    (device of the output), "rope" (one copy per buffer type that has blocks), "skipped" (never loaded).
+    """
+
+    name: str
+    shape: tuple[int, ...]  # ne0 first
+    ggml_type: int
+    n_bytes: int
+    place: str
+    block: int
+
+
+@dataclass(frozen=True)
+class LayerSpec:
+    """One block. Widths are elements per token; 0 where the block has no such thing."""
+
+    index: int
+    n_head: int
+    n_head_kv: int
+    head_size_k: int
+    head_size_v: int
+    attention: str  # "full" | "window" | "latent" | "none"; "none" = no attention in this block
+    has_cache: bool  # False: attends through another block's cache, or has nothing to keep
+    n_window: int  # tokens of the window (0 = full)
+    recurrent_conv: int  # f32 values of convolution state per sequence (r)
+    recurrent_state: int  # f32 values of recurrent state per sequence (s)
+    indexer_head_size: int  # sparse-attention indexer keys, 0 = none
+    n_ff: int  # dense feed-forward width, 0 = none
+    ff_gated: bool
+    n_ff_expert: int  # width of one routed expert, 0 = dense block
+    n_ff_shared: int  # width of the shared expert
+
+    @property
+    def k_width(self) -> int:
+        """Elements of one token's keys in this block's cache."""
+        return self.head_size_k * self.n_head_kv
+
+    @property
+    def v_width(self) -> int:
+        """Elements of one token's values; 0 for a latent cache, which keeps keys only."""
+        return 0 if self.attention == "latent" else self.head_size_v * self.n_head_kv
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A language model as the engine would load it."""
+
+    path: str
+    name: str
+    architecture: str
+    family: str  # rule family: "attention" | "window" | "latent" | "recurrent" | "hybrid" | "encoder" ...
+    confidence: str  # "verified" (the architecture has a rule file) | "assumed" (plain attention assumed)
+    quantization: str  # what the file calls itself, "Q4_K_M"; from general.file_type, else the commonest type
+    n_layer_all: int  # block_count, MTP blocks included: what -ngl counts, without the output
+    n_layer: int  # blocks that run: block_count - nextn_predict_layers
+    n_embd: int
+    n_vocab: int
+    n_ctx_train: int
+    n_expert: int
+    n_expert_used: int
+    layers: tuple[LayerSpec, ...]  # n_layer entries
+    tensors: tuple[WeightTensor, ...]
+    tied_output: bool  # no output.weight: the engine makes a second copy of token_embd on the output's device
+    tied_output_on_host: bool  # that copy is made even when the output is on the host
+    file_bytes: int
+    parameters: int
+    arch_rule: str  # "arch/llama.toml", or "" when assumed
+    notes: tuple[str, ...]  # oddities worth telling

@@ -1,0 +1,58 @@
+"""Sizes in bytes: reading them from people, writing them for people, rounding them as allocators do."""
+
+from __future__ import annotations
+
+from advisor.errors import UsageError
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+TIB = 1024 * GIB
+
+# K/M/G/T alone are powers of two, as llama.cpp and Docker read them.
+_UNITS = {
+    "": 1, "b": 1,
+    "k": KIB, "m": MIB, "g": GIB, "t": TIB,
+    "kib": KIB, "mib": MIB, "gib": GIB, "tib": TIB,
+    "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+}  # fmt: skip
+_MAX_BYTES = 1 << 60
+
+
+def round_up(value: int, multiple: int) -> int:
+    """`value` rounded up to a multiple of `multiple` (both >= 0, multiple > 0)."""
+    return -(-value // multiple) * multiple
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a SIZE such as `12GiB`, `9.5 GiB`, `500MB`, `16G` or `1048576`.
+
+    Raises UsageError for anything else, for negative sizes and for more than 2**60 bytes.
+    """
+    compact = text.strip()
+    number = compact.rstrip("BbKkMmGgTtIi ")
+    unit = compact[len(number) :].strip().lower()
+    try:
+        value = float(number)
+    except ValueError:
+        value = -1.0
+    if unit not in _UNITS or not number.isascii() or not number.replace(".", "", 1).isdigit() or value < 0:
+        raise UsageError(f"'{text}' is not a size; write for example 12GiB, 9.5GiB, 500MB or 16G.")
+    n_bytes = int(number) * _UNITS[unit] if number.isdigit() else int(value * _UNITS[unit])
+    if n_bytes > _MAX_BYTES:
+        raise UsageError(f"'{text}' is larger than any memory; write for example 12GiB.")
+    return n_bytes
+
+
+def format_bytes(n_bytes: int) -> str:
+    """`n_bytes` for people: GiB with two decimals from 1 GiB on, MiB with one or none below, KiB, B."""
+    size = abs(n_bytes)
+    if size >= GIB:
+        return f"{n_bytes / GIB:.2f} GiB"
+    if size >= 10 * MIB:
+        return f"{n_bytes / MIB:.0f} MiB"
+    if size >= MIB:
+        return f"{n_bytes / MIB:.1f} MiB"
+    if size >= KIB:
+        return f"{n_bytes / KIB:.0f} KiB"
+    return f"{n_bytes} B"
