@@ -24,7 +24,7 @@ class ProcessUse:
 class Device:
     """One GPU as the engine would see it, in the engine's device order."""
 
-    id: str  # "CUDA0", "Vulkan0", "ROCm0", "Metal", "SYCL0"
+    id: str  # "CUDA0", "Vulkan0", "ROCm0", "MTL0", "SYCL0"
     backend: str  # "cuda" | "rocm" | "vulkan" | "metal" | "sycl"
     name: str
     total_bytes: int
@@ -42,6 +42,9 @@ class Device:
     compute_capability: str | None = None  # "8.6" for CUDA, "gfx1100" for ROCm
     driver: str | None = None
     source: str = "probe"  # "probe" | "rules/gpus.toml" | "given"
+    reserved_bytes: int = 0  # kept by the driver, already taken off total_bytes
+    shared_bytes: int | None = None  # unified memory: the part of total_bytes that is system RAM; None = all of it
+    pci_device: str | None = None  # "10de:2503" or "1002:744c:c8": vendor, device, revision
 
 
 @dataclass(frozen=True)
@@ -100,3 +103,4 @@ class HostSnapshot:
     probes: tuple[ProbeReport, ...] = ()
     origin: str = "probed"  # "probed" | "given" | "file"
     notes: tuple[str, ...] = field(default=())
+    idle_devices: tuple[Device, ...] = ()  # present, but llama.cpp leaves them alone (an iGPU beside a card)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -31,7 +32,7 @@ class LayerSpec:
     head_size_k: int
     head_size_v: int
     attention: str  # "full" | "window" | "latent" | "none"; "none" = no attention in this block
-    has_cache: bool  # False: attends through another block's cache, or has nothing to keep
+    has_cache: bool  # owns cache tensors (of zero width without key heads); False: shares another block's, or none
     n_window: int  # tokens of the window (0 = full)
     recurrent_conv: int  # f32 values of convolution state per sequence (r)
     recurrent_state: int  # f32 values of recurrent state per sequence (s)
@@ -39,6 +40,7 @@ class LayerSpec:
     n_ff: int  # dense feed-forward width, 0 = none
     ff_gated: bool
     n_ff_expert: int  # width of one routed expert, 0 = dense block
+    n_expert_used: int
     n_ff_shared: int  # width of the shared expert
 
     @property
@@ -50,6 +52,26 @@ class LayerSpec:
     def v_width(self) -> int:
         """Elements of one token's values; 0 for a latent cache, which keeps keys only."""
         return 0 if self.attention == "latent" else self.head_size_v * self.n_head_kv
+
+
+@dataclass(frozen=True)
+class ShapeFacts:
+    """Widths of special blocks, elements per token unless said; 0 where the model has none."""
+
+    window_pattern: str  # "" | "sliding" | "chunked" | "symmetric"
+    head_size_k_mla: int
+    head_size_v_mla: int
+    n_embd_per_layer: int
+    n_deepstack: int
+    ssm_d_inner: int
+    ssm_d_state: int
+    ssm_d_conv: int
+    ssm_n_group: int
+    ssm_dt_rank: int
+    n_embd_latent_moe: int
+    learned_positions: bool
+    parallel_residual: bool  # attention and feed-forward read the same norm (no second norm in the block)
+    compute: Mapping[str, object]  # the architecture's [compute] rules
 
 
 @dataclass(frozen=True)
@@ -73,6 +95,11 @@ class ModelSpec:
     tensors: tuple[WeightTensor, ...]
     tied_output: bool  # no output.weight: the engine makes a second copy of token_embd on the output's device
     tied_output_on_host: bool  # that copy is made even when the output is on the host
+    has_logits: bool  # False: an encoder without a language-model head
+    causal: bool
+    flash_attn_forced_off: bool
+    rollback_state: bool  # speculative decoding multiplies the recurrent state
+    shapes: ShapeFacts
     file_bytes: int
     parameters: int
     arch_rule: str  # "arch/llama.toml", or "" when assumed

@@ -1,0 +1,123 @@
+"""Context memory: KV cells, window cells, latent keys, indexer keys and recurrent state, block by block.
+
+Source: llama.cpp b11434 src/llama-kv-cache.cpp, llama-kv-cache-iswa.cpp, llama-memory-recurrent.cpp. Bytes are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from advisor.ggml_types import BY_NAME, GgmlType, row_bytes
+from advisor.memory.engine_spec import BackendRules
+from advisor.memory.placement import HOST
+from advisor.model.spec import LayerSpec, ModelSpec
+from advisor.settings import RunSettings
+from advisor.units import round_up
+
+
+def n_streams(settings: RunSettings) -> int:
+    """Separate caches: one when unified, else one per sequence."""
+    return 1 if settings.kv_unified else settings.n_parallel
+
+
+def window_cells(n_window: int, settings: RunSettings, padding: int = 256) -> int:
+    """Cells per stream that a windowed block keeps: the window (of every sequence, when unified) and a micro-batch."""
+    if settings.swa_full:
+        return settings.n_ctx_seq
+    window = n_window * (settings.n_parallel if settings.kv_unified else 1)
+    return round_up(min(settings.n_ctx_seq, window + settings.n_ubatch), padding)
+
+
+def layer_cells(layer: LayerSpec, settings: RunSettings) -> int:
+    """Cells per stream of this block's cache."""
+    if layer.attention == "window" or layer.n_window:
+        return window_cells(layer.n_window, settings)
+    return settings.n_ctx_seq
+
+
+def padded_v_width(spec: ModelSpec, settings: RunSettings) -> int:
+    """Width to which every block's V rows are padded with `-fa off`: the widest block's; 0 = no padding."""
+    if settings.flash_attn != "off" and not spec.flash_attn_forced_off:
+        return 0
+    return max((layer.v_width for layer in spec.layers), default=0)
+
+
+def cache_tensors(
+    layer: LayerSpec, settings: RunSettings, padded_v: int, n_state_copies: int = 1
+) -> list[tuple[GgmlType, int, int]]:
+    """(type, row elements, rows) of each cache tensor that this block owns."""
+    tensors: list[tuple[GgmlType, int, int]] = []
+    rows = layer_cells(layer, settings) * n_streams(settings)
+    type_k, type_v = BY_NAME[settings.cache_type_k.lower()], BY_NAME[settings.cache_type_v.lower()]
+    if layer.has_cache:
+        tensors.append((type_k, layer.k_width, rows))
+        if layer.attention != "latent":  # -fa off pads the rows of blocks without attention heads too
+            tensors.append((type_v, padded_v or layer.v_width, rows))
+        if layer.indexer_head_size:
+            tensors.append((type_k, layer.indexer_head_size, rows))
+    f32 = BY_NAME["f32"]
+    slots = settings.n_parallel * n_state_copies
+    tensors += [(f32, width, slots) for width in (layer.recurrent_conv, layer.recurrent_state) if width]
+    return tensors
+
+
+def layer_cache_bytes(
+    layer: LayerSpec, settings: RunSettings, padded_v: int, backend: BackendRules | None, n_state_copies: int = 1
+) -> int:
+    """Bytes of this block's cache and state on a device of `backend`, None = plain host memory."""
+    total = 0
+    for kind, width, rows in cache_tensors(layer, settings, padded_v, n_state_copies):
+        n_bytes = row_bytes(kind, width) * rows
+        if not n_bytes:
+            continue
+        if backend is None:
+            total += round_up(n_bytes, 32)
+            continue
+        multiple = backend.quantized_row_multiple
+        if multiple and kind.is_quantized and width % multiple:
+            n_bytes += row_bytes(kind, multiple - width % multiple)
+        total += round_up(n_bytes, backend.alignment_bytes)
+    return total
+
+
+def place_cache(
+    spec: ModelSpec, settings: RunSettings, placement: Sequence[int], backends: Sequence[BackendRules]
+) -> tuple[tuple[int, ...], int]:
+    """(bytes per device, bytes on the host): each block's cache sits with its weights, or all on the host."""
+    devices = [0] * len(backends)
+    host = 0
+    padded_v = padded_v_width(spec, settings)
+    seen: dict[tuple[object, ...], int] = {}
+    for layer in spec.layers:
+        device = placement[layer.index] if settings.kv_offload else HOST
+        key = (device, layer.k_width, layer.v_width, layer.n_window, layer.has_cache, layer.attention,
+               layer.recurrent_conv, layer.recurrent_state, layer.indexer_head_size)  # fmt: skip
+        n_bytes = seen.get(key)
+        if n_bytes is None:
+            backend = None if device == HOST else backends[device]
+            n_bytes = seen[key] = layer_cache_bytes(layer, settings, padded_v, backend)
+        if device == HOST:
+            host += n_bytes
+        else:
+            devices[device] += n_bytes
+    return tuple(devices), host
+
+
+def refusal(spec: ModelSpec, settings: RunSettings, flash_attn_possible: bool) -> str | None:
+    """Why the engine would refuse this cache, or None. Source: llama-context.cpp's checks at b11434."""
+    type_k, type_v = BY_NAME[settings.cache_type_k.lower()], BY_NAME[settings.cache_type_v.lower()]
+    latent = any(layer.attention == "latent" for layer in spec.layers)
+    if latent and type_k is not type_v:
+        return "a latent (MLA) cache keeps keys only, so cache_type_k and cache_type_v must be equal"
+    off = settings.flash_attn == "off" or spec.flash_attn_forced_off
+    if type_v.is_quantized and off:
+        return "a quantized V cache needs flash attention, which is off"
+    if off or not flash_attn_possible:
+        return None
+    for layer in spec.layers:
+        if layer.attention == "none":
+            continue
+        for kind, size, side in ((type_k, layer.head_size_k, "k"), (type_v, layer.head_size_v, "v")):
+            if kind.is_quantized and size % kind.block_elements:
+                return f"head size {size} is no multiple of {kind.name}'s block of {kind.block_elements} (cache_type_{side})"
+    return None

@@ -1,0 +1,161 @@
+"""The engine as values: constants of one build, rules of each backend, defaults. Read from rules/engines/*.toml."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_BACKEND_SCHEMA = {
+    "device": "str",
+    "alignment_bytes": "int",
+    "quantized_row_multiple": "int",
+    "f16_scratch_in_flash_attn": "bool",
+    "pipeline_copies": "int",
+    "get_rows_types?": "list[str]",
+    "flash_attn_head_sizes?": "list[int]",
+    "flash_attn_pairs?": "list[list[int]]",
+    "flash_attn_head_multiple?": "int",
+    "flash_attn_cache_types": "list[str]",
+    "overhead_bytes": "int",
+    "overhead_low_bytes": "int",
+    "overhead_high_bytes": "int",
+    "source": "str",
+}
+SCHEMA: dict[str, object] = {
+    "schema_version": "int",
+    "name": "str",
+    "program": "str",
+    "source": "str",
+    "builds": [
+        {
+            "build": "int",
+            "input_copies_gpu": "int",
+            "input_copies_cpu": "int",
+            "server_reserves_every_row": "bool",
+            "has_load_mode": "bool",
+            "measured": "str",
+        }
+    ],
+    "defaults": {
+        "n_batch": "int",
+        "n_ubatch": "int",
+        "server_n_parallel": "int",
+        "server_kv_unified": "bool",
+        "other_n_parallel": "int",
+        "cache_type": "str",
+        "context_padding": "int",
+        "op_offload_min_batch": "int",
+        "source": "str",
+    },
+    "server": {
+        "prompt_cache_bytes": "int",
+        "context_checkpoints": "int",
+        "checkpoint_spacing_tokens": "int",
+        "source": "str",
+    },
+    "cpu": {
+        "alignment_bytes": "int",
+        "repack_types": "list[str]",
+        "repack_row_multiple": "int",
+        "source": "str",
+    },
+    "backends": {"*": _BACKEND_SCHEMA},
+}
+
+
+@dataclass(frozen=True)
+class BackendRules:
+    """How one backend places tensors in memory."""
+
+    name: str
+    device: str  # the engine's device name without its number
+    alignment_bytes: int
+    quantized_row_multiple: int  # elements; quantised tensors with odd rows get the bytes up to it, 0 = no padding
+    f16_scratch_in_flash_attn: bool
+    pipeline_copies: int
+    get_rows_types: frozenset[str] | None  # None = every type
+    head_sizes: frozenset[int]
+    head_pairs: tuple[tuple[int, int, int], ...]  # (k, v, queries per key head must be a multiple of)
+    head_multiple: int
+    cache_types: frozenset[str]
+    overhead_low_bytes: int
+    overhead_bytes: int
+    overhead_high_bytes: int
+
+    def runs_flash_attn(self, head_size_k: int, head_size_v: int, n_gqa: int) -> bool:
+        """Whether the flash-attention kernel takes these head sizes with `n_gqa` query heads per key head."""
+        if self.head_multiple:
+            return head_size_k % self.head_multiple == 0 and head_size_v % self.head_multiple == 0
+        if head_size_k in self.head_sizes and (head_size_k == head_size_v or not self.head_pairs):
+            return True
+        return any(
+            (head_size_k, head_size_v) == pair[:2] and n_gqa >= 2 and n_gqa % pair[2] == 0 for pair in self.head_pairs
+        )
+
+
+@dataclass(frozen=True)
+class EngineSpec:
+    """One engine at one build. `input_copies_*` is k of the compute formulas."""
+
+    name: str
+    program: str
+    build: int
+    confidence: str  # "measured" | "extrapolated"
+    input_copies_gpu: int
+    input_copies_cpu: int
+    server_reserves_every_row: bool
+    has_load_mode: bool
+    defaults: Mapping[str, Any]
+    server: Mapping[str, Any]
+    cpu_alignment_bytes: int
+    repack_types: frozenset[str]
+    repack_row_multiple: int
+    backends: Mapping[str, BackendRules]
+
+
+def parse_engine(document: Mapping[str, Any], build: int | None = None) -> EngineSpec:
+    """The engine of a checked document at `build` (None = the newest known).
+
+    A build above the newest known one uses the newest rules and is "extrapolated"; so is one below the oldest.
+    """
+    known = sorted(document["builds"], key=lambda entry: entry["build"])
+    asked = build if build is not None else known[-1]["build"]
+    at_or_below = [entry for entry in known if entry["build"] <= asked]
+    entry = at_or_below[-1] if at_or_below else known[0]
+    return EngineSpec(
+        name=document["name"],
+        program=document["program"],
+        build=asked,
+        confidence="measured" if any(item["build"] == asked for item in known) else "extrapolated",
+        input_copies_gpu=entry["input_copies_gpu"],
+        input_copies_cpu=entry["input_copies_cpu"],
+        server_reserves_every_row=entry["server_reserves_every_row"],
+        has_load_mode=entry["has_load_mode"],
+        defaults=document["defaults"],
+        server=document["server"],
+        cpu_alignment_bytes=document["cpu"]["alignment_bytes"],
+        repack_types=frozenset(document["cpu"]["repack_types"]),
+        repack_row_multiple=document["cpu"]["repack_row_multiple"],
+        backends={name: _backend(name, table) for name, table in document["backends"].items()},
+    )
+
+
+def _backend(name: str, table: Mapping[str, Any]) -> BackendRules:
+    get_rows = table.get("get_rows_types")
+    return BackendRules(
+        name=name,
+        device=table["device"],
+        alignment_bytes=table["alignment_bytes"],
+        quantized_row_multiple=table["quantized_row_multiple"],
+        f16_scratch_in_flash_attn=table["f16_scratch_in_flash_attn"],
+        pipeline_copies=table["pipeline_copies"],
+        get_rows_types=frozenset(get_rows) if get_rows is not None else None,
+        head_sizes=frozenset(table.get("flash_attn_head_sizes", ())),
+        head_pairs=tuple((k, v, g) for k, v, g in table.get("flash_attn_pairs", ())),
+        head_multiple=table.get("flash_attn_head_multiple", 0),
+        cache_types=frozenset(table["flash_attn_cache_types"]),
+        overhead_low_bytes=table["overhead_low_bytes"],
+        overhead_bytes=table["overhead_bytes"],
+        overhead_high_bytes=table["overhead_high_bytes"],
+    )

@@ -1,0 +1,174 @@
+"""ggml's graph allocator: best fit over a sorted list of free blocks, one growing buffer per backend.
+
+Facts from ggml-alloc.c of llama.cpp b11434: leaves first, then explicit inputs, then every node in order; a node may
+take over a parent's memory; memory returns when the last reader and the last view are gone; outputs never return.
+"""
+
+from __future__ import annotations
+
+from advisor.memory.graph.tensor import BLOCK, F16, INPLACE_OPS, NO_PLACE, Tensor, n_bytes, n_elements, row_size
+
+UNBOUNDED = 1 << 62
+
+
+class FreeList:
+    """One buffer: free blocks sorted by offset; the last one is the open end."""
+
+    __slots__ = ("alignment", "high", "offsets", "sizes")
+
+    def __init__(self, alignment: int) -> None:
+        self.alignment = alignment
+        self.offsets = [0]
+        self.sizes = [UNBOUNDED]
+        self.high = 0
+
+    def take(self, size: int) -> int:
+        """Offset of a block of `size` bytes (already aligned): the tightest hole, else the open end."""
+        sizes = self.sizes
+        last = len(sizes) - 1
+        best = last
+        if last > 0:
+            best_size = UNBOUNDED
+            for i in range(last):
+                if size <= sizes[i] <= best_size:
+                    best_size = sizes[i]
+                    best = i
+        offset = self.offsets[best]
+        self.offsets[best] = offset + size
+        sizes[best] -= size
+        if sizes[best] == 0:
+            del sizes[best], self.offsets[best]
+        if offset + size > self.high:
+            self.high = offset + size
+        return offset
+
+    def give(self, offset: int, size: int) -> None:
+        """Return a block and merge it with its neighbours."""
+        offsets, sizes = self.offsets, self.sizes
+        end = offset + size
+        for i in range(len(offsets)):
+            if offsets[i] + sizes[i] == offset:
+                sizes[i] += size
+                if i + 1 < len(offsets) and offsets[i] + sizes[i] == offsets[i + 1]:
+                    sizes[i] += sizes[i + 1]
+                    del sizes[i + 1], offsets[i + 1]
+                return
+            if end == offsets[i]:
+                offsets[i] = offset
+                sizes[i] += size
+                if i > 0 and offsets[i - 1] + sizes[i - 1] == offset:
+                    sizes[i - 1] += sizes[i]
+                    del sizes[i], offsets[i]
+                return
+        position = 0
+        while position < len(offsets) and offsets[position] < offset:
+            position += 1
+        offsets.insert(position, offset)
+        sizes.insert(position, size)
+
+
+class BufferRule:
+    """How one backend's buffers size and align tensors. `pads` = the CUDA rules (row padding, attention scratch)."""
+
+    __slots__ = ("alignment", "pads")
+
+    def __init__(self, alignment: int, pads: bool) -> None:
+        self.alignment = alignment
+        self.pads = pads
+
+    def size(self, t: Tensor) -> int:
+        """Bytes the buffer reserves for `t`, aligned."""
+        size = n_bytes(t)
+        if self.pads:
+            if t.op == "FLASH_ATTN_EXT":
+                size = attention_bytes(t, size)
+            elif BLOCK[t.type] > 1 and t.ne[0] % 512:
+                size += row_size(t.type, 512 - t.ne[0] % 512)
+        return -(-size // self.alignment) * self.alignment
+
+
+def attention_bytes(t: Tensor, size: int) -> int:
+    """A flash-attention result with the f16 copies of keys and values that its batch kernel needs behind it."""
+    q, k, v = t.src[0], t.src[1], t.src[2]
+    head = q.ne[0]
+    quantized = BLOCK[k.type] > 1 or BLOCK[v.type] > 1
+    vector = head <= 256 and head % 64 == 0 and head != 192 and k.ne[1] % 256 == 0 and quantized and q.ne[1] <= 2
+    if vector:
+        return size
+    same_memory = v.root is not None and (
+        v.root is k or (k.root is not None and v.root is k.root and v.view_offset == k.view_offset)
+    )
+    if k.type != F16:
+        size = -(-size // 128) * 128 + n_elements(k) * 2
+    if v.type != F16 and not same_memory:
+        size = -(-size // 128) * 128 + n_elements(v) * 2
+    return size
+
+
+class Allocator:
+    """Runs the allocation of one graph: buffers[b] is the free list of backend b."""
+
+    def __init__(self, rules: list[BufferRule]) -> None:
+        self.rules = rules
+        self.buffers = [FreeList(rule.alignment) for rule in rules]
+
+    def run(self, leaves: list[tuple[Tensor, int]], nodes: list[tuple[Tensor, int]]) -> list[int]:
+        """Bytes per backend for a graph given as (tensor, backend) pairs in execution order."""
+        allocate, free = self._allocate, self._free
+        for t, backend in leaves:
+            allocate(t, backend)
+        for t, backend in nodes:
+            if t.root is not None and t.op != "NONE":
+                t.root.n_views += 1
+            if t.is_input:
+                allocate(t, backend)
+            for s in t.src:
+                s.n_children += 1
+                if s.is_input:
+                    allocate(s, backend)
+        for t, backend in nodes:
+            for s in t.src:
+                if s.root is None and not s.allocated:
+                    allocate(s, backend)
+            if t.root is None:
+                allocate(t, backend)
+            for s in t.src:
+                s.n_children -= 1
+                if s.n_children == 0 and s.n_views == 0:
+                    root = s.root
+                    if root is not None:
+                        root.n_views -= 1
+                        if root.n_views == 0 and root.n_children == 0 and root.allocated:
+                            free(root)
+                    elif s.allocated:
+                        free(s)
+        return [b.high for b in self.buffers]
+
+    def _allocate(self, t: Tensor, backend: int) -> None:
+        if t.allocated or t.place != NO_PLACE or t.root is not None:
+            return
+        t.allocated = True
+        rule = self.rules[backend]
+        if t.op in INPLACE_OPS:
+            for s in t.src:
+                # a view is never "own" memory, so only a parent that holds memory itself can be taken over
+                if s.allocated and not s.is_output and s.n_children == 1 and s.n_views == 0 and same_layout(t, s):
+                    t.buffer, t.offset = s.buffer, s.offset
+                    t.size = self.rules[s.buffer].size(t)
+                    s.allocated = False
+                    if s.size > t.size:
+                        self.buffers[s.buffer].give(s.offset + t.size, s.size - t.size)
+                    return
+        t.buffer = backend
+        t.size = rule.size(t)
+        t.offset = self.buffers[backend].take(t.size)
+
+    def _free(self, t: Tensor) -> None:
+        if not t.is_output:
+            self.buffers[t.buffer].give(t.offset, t.size)
+            t.allocated = False
+
+
+def same_layout(a: Tensor, b: Tensor) -> bool:
+    """Same type, extents and strides."""
+    return a.type == b.type and a.ne == b.ne and a.nb == b.nb

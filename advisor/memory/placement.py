@@ -1,0 +1,96 @@
+"""Which device each block lives on. Everything else is a sum over that.
+
+Source: llama.cpp b11434 src/llama-model.cpp, load_tensors (get_layer_buft_list).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from struct import pack, unpack
+
+from advisor.errors import UsageError
+from advisor.settings import RunSettings
+
+HOST = -1
+
+# common/arg.cpp of llama.cpp b11434: what --cpu-moe and --n-cpu-moe expand to.
+EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
+
+
+def place_layers(settings: RunSettings, n_layer_all: int, free_bytes: Sequence[int]) -> tuple[int, ...]:
+    """Device index (HOST = -1) of each block 0..n_layer_all-1 and, last, of the output.
+
+    `free_bytes` per device decides the split when there is no tensor_split.
+    """
+    n_devices = len(free_bytes)
+    if n_devices == 0:
+        return (HOST,) * (n_layer_all + 1)
+    n_gpu_layers = settings.n_gpu_layers
+    first = max(n_layer_all + 1 - n_gpu_layers, 0)
+    active = min(n_gpu_layers, n_layer_all + 1)
+    if settings.split_mode == "none":
+        only = min(settings.main_gpu, n_devices - 1)
+        return tuple(only if i >= first else HOST for i in range(n_layer_all + 1))
+    shares = settings.tensor_split
+    weights = list(shares[:n_devices]) if shares and any(shares) else [float(free) for free in free_bytes]
+    weights += [0.0] * (n_devices - len(weights))
+    bounds = _cumulative(weights)
+    placed = []
+    for i in range(n_layer_all + 1):
+        if i < first:
+            placed.append(HOST)
+            continue
+        at = _f32((i - first) / active)
+        placed.append(next((d for d, bound in enumerate(bounds) if bound > at), n_devices - 1))
+    return tuple(placed)
+
+
+def _f32(value: float) -> float:
+    return float(unpack("f", pack("f", value))[0])
+
+
+def _cumulative(weights: Sequence[float]) -> list[float]:
+    """Normalised cumulative sums in 32-bit floats, as the engine computes them."""
+    sums: list[float] = []
+    total = 0.0
+    for weight in weights:
+        total = _f32(total + _f32(weight))
+        sums.append(total)
+    if total == 0.0:
+        return [1.0] * len(sums)
+    return [_f32(value / total) for value in sums]
+
+
+class Overrides:
+    """`-ot`, `--cpu-moe` and `--n-cpu-moe` as one question: which buffer does this tensor name go to?"""
+
+    def __init__(self, settings: RunSettings, device_ids: Sequence[str]) -> None:
+        self._n_cpu_moe = settings.n_cpu_moe
+        self._rules: list[tuple[re.Pattern[str], int]] = []
+        for override in settings.tensor_overrides:
+            try:
+                pattern = re.compile(override.pattern)
+            except re.error as error:
+                raise UsageError(f"-ot '{override.pattern}' is not a regular expression: {error}.") from None
+            self._rules.append((pattern, _buffer_index(override.buffer, device_ids)))
+        self.any = bool(self._rules) or self._n_cpu_moe > 0
+        self._experts = re.compile(EXPERTS)
+
+    def target(self, name: str, block: int) -> int | None:
+        """Device index or HOST for an overridden tensor, None for the others. The first match wins."""
+        for pattern, index in self._rules:
+            if pattern.search(name):
+                return index
+        if 0 <= block < self._n_cpu_moe and self._experts.search(name):
+            return HOST
+        return None
+
+
+def _buffer_index(buffer: str, device_ids: Sequence[str]) -> int:
+    if buffer.upper().startswith("CPU") or buffer.lower().endswith("_host"):
+        return HOST
+    for index, device_id in enumerate(device_ids):
+        if device_id.lower() == buffer.lower():
+            return index
+    raise UsageError(f"-ot names the buffer '{buffer}', but this machine has {', '.join(('CPU', *device_ids))}.")

@@ -1,0 +1,71 @@
+"""From what is asked to what the engine runs: defaults, roundings, refusals.
+
+Source: llama.cpp b11434 common/arg.cpp, src/llama-context.cpp, tools/server/server.cpp.
+"""
+
+from __future__ import annotations
+
+from advisor.memory.engine_spec import EngineSpec
+from advisor.model.spec import ModelSpec
+from advisor.settings import RequestedSettings, RunSettings
+from advisor.units import round_up
+
+
+def resolve_settings(
+    asked: RequestedSettings, spec: ModelSpec, engine: EngineSpec, *, tool: str, n_devices: int
+) -> RunSettings:
+    """Every setting as the engine will run it. `tool` is "server", "cli" or "bench"; sizes in tokens."""
+    defaults = engine.defaults
+    server = tool == "server"
+    auto_slots = asked.n_parallel is None or asked.n_parallel < 1
+    if auto_slots:
+        n_parallel = defaults["server_n_parallel"] if server else defaults["other_n_parallel"]
+    else:
+        n_parallel = asked.n_parallel or 1
+    unified_default = server and auto_slots and bool(defaults["server_kv_unified"])
+    kv_unified = asked.kv_unified if asked.kv_unified is not None else unified_default
+    padding = defaults["context_padding"]
+    wished = asked.n_ctx if asked.n_ctx else spec.n_ctx_train
+    n_ctx = round_up(max(wished, 1), padding)
+    if kv_unified:
+        n_ctx_seq = n_ctx
+    else:
+        n_ctx_seq = round_up(max(n_ctx // n_parallel, 1), padding)
+        n_ctx = n_ctx_seq * n_parallel
+    n_batch = asked.n_batch or defaults["n_batch"]
+    if spec.causal:
+        n_batch = min(n_batch, n_ctx)
+    n_ubatch = min(n_batch, asked.n_ubatch or defaults["n_ubatch"])
+    rows = 0 if (not server or engine.server_reserves_every_row) else n_parallel
+    return RunSettings(
+        n_ctx=n_ctx,
+        n_ctx_seq=n_ctx_seq,
+        n_batch=n_batch,
+        n_ubatch=n_ubatch,
+        n_parallel=n_parallel,
+        kv_unified=kv_unified,
+        n_gpu_layers=_gpu_layers(asked.n_gpu_layers, spec, n_devices),
+        n_cpu_moe=spec.n_layer_all if asked.cpu_moe else min(asked.n_cpu_moe or 0, spec.n_layer_all),
+        tensor_overrides=asked.tensor_overrides,
+        cache_type_k=asked.cache_type_k or defaults["cache_type"],
+        cache_type_v=asked.cache_type_v or defaults["cache_type"],
+        flash_attn=asked.flash_attn or "auto",
+        swa_full=bool(asked.swa_full),
+        kv_offload=asked.kv_offload is not False,
+        op_offload=asked.op_offload is not False,
+        split_mode=asked.split_mode or "layer",
+        tensor_split=asked.tensor_split,
+        main_gpu=asked.main_gpu or 0,
+        mmap=asked.load_mode in (None, "auto", "mmap", "mlock", "mmap+mlock"),
+        n_threads=asked.n_threads,
+        repack=asked.repack is not False,
+        n_outputs=rows,
+    )
+
+
+def _gpu_layers(asked: int | None, spec: ModelSpec, n_devices: int) -> int:
+    """Layers on GPUs, the output counted as the last one; negative values mean all."""
+    everything = spec.n_layer_all + 1
+    if n_devices == 0:
+        return 0
+    return everything if asked is None or asked < 0 else min(asked, everything)

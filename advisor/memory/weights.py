@@ -1,0 +1,115 @@
+"""Weight bytes per device, exact: each tensor's place, its padding, and the second copy of tied embeddings.
+
+Source: llama.cpp b11434 src/llama-model-loader.cpp, ggml-alloc.c and the backends' get_alloc_size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from advisor.ggml_types import GGML_TYPES, row_bytes
+from advisor.memory.engine_spec import BackendRules, EngineSpec
+from advisor.memory.placement import HOST, Overrides
+from advisor.model.spec import ModelSpec, WeightTensor
+from advisor.settings import RunSettings
+from advisor.units import round_up
+
+
+@dataclass(frozen=True)
+class WeightBytes:
+    """Bytes per device; on the host also what is repacked and which block matrices stay there."""
+
+    devices: tuple[int, ...]
+    host: int
+    mapped: int  # file span from the first to the last host tensor, what CPU_Mapped prints
+    repack: int
+    host_tensors: tuple[WeightTensor, ...]  # block tensors and output that live on the host
+
+
+def tensor_device_bytes(n_bytes: int, ggml_type: int, ne0: int, backend: BackendRules) -> int:
+    """What one tensor takes on a device: bytes, row padding of odd quantised rows, alignment."""
+    kind = GGML_TYPES[ggml_type]
+    multiple = backend.quantized_row_multiple
+    if multiple and kind.is_quantized and ne0 % multiple:
+        n_bytes += row_bytes(kind, multiple - ne0 % multiple)
+    return round_up(n_bytes, backend.alignment_bytes)
+
+
+def place_weights(
+    spec: ModelSpec,
+    settings: RunSettings,
+    engine: EngineSpec,
+    placement: Sequence[int],
+    backends: Sequence[BackendRules],
+    overrides: Overrides,
+) -> WeightBytes:
+    """Distribute every loaded tensor. `placement` is place_layers' answer."""
+    devices = [0] * len(backends)
+    host = repack = 0
+    host_tensors: list[WeightTensor] = []
+    output_device = placement[spec.n_layer_all]
+    homes = set(placement[: spec.n_layer_all])
+    align = engine.cpu_alignment_bytes
+
+    def add(tensor: WeightTensor, device: int) -> None:
+        nonlocal host, repack
+        if device == HOST:
+            host += round_up(tensor.n_bytes, align)
+            if tensor.place in ("block", "output"):
+                host_tensors.append(tensor)
+            if _repacked(tensor, engine):
+                repack += round_up(tensor.n_bytes, align)
+        else:
+            devices[device] += tensor_device_bytes(tensor.n_bytes, tensor.ggml_type, tensor.shape[0], backends[device])
+
+    for tensor in spec.tensors:
+        place = tensor.place
+        if place == "skipped":
+            continue
+        if place == "rope":
+            for device in homes:
+                add(tensor, device)
+            continue
+        target = overrides.target(tensor.name, tensor.block) if overrides.any else None
+        if target is not None:
+            add(tensor, target)
+        elif place == "block":
+            add(tensor, placement[min(tensor.block, spec.n_layer_all - 1)])
+        elif place == "first":
+            add(tensor, placement[0])
+        elif place == "output":
+            add(tensor, output_device)
+        else:
+            add(tensor, HOST)
+    if spec.tied_output:
+        table = next(tensor for tensor in spec.tensors if tensor.name == "token_embd.weight")
+        if output_device != HOST:
+            add(table._replace(place="output"), output_device)
+        elif _second_copy_on_host(spec, settings, table, backends):
+            host += round_up(table.n_bytes, align)
+    repacked = repack if settings.repack and not backends else 0
+    return WeightBytes(tuple(devices), host, host if settings.mmap else 0, repacked, tuple(host_tensors))
+
+
+def _repacked(tensor: WeightTensor, engine: EngineSpec) -> bool:
+    """CPU_REPACK takes plain matrices and stacks of experts; lookup tables and other 3-D tensors stay as they are."""
+    if tensor.place == "input" or not (len(tensor.shape) == 2 or "exps" in tensor.name):
+        return False
+    return GGML_TYPES[tensor.ggml_type].name in engine.repack_types and tensor.shape[1] % engine.repack_row_multiple == 0
+
+
+def _second_copy_on_host(
+    spec: ModelSpec, settings: RunSettings, table: WeightTensor, backends: Sequence[BackendRules]
+) -> bool:
+    """With the tied output on the host the table is shared, except where the two uses need two buffer types.
+
+    With a GPU and without mmap, matrices go to the GPU's pinned host buffer; a table whose type the GPU cannot look
+    rows up in goes to plain memory instead, so the output needs a copy of its own. gemma3n and gemma4 always copy.
+    """
+    if spec.tied_output_on_host:
+        return True
+    if not backends or settings.mmap:
+        return False
+    types = backends[0].get_rows_types
+    return types is not None and GGML_TYPES[table.ggml_type].name not in types

@@ -1,0 +1,101 @@
+"""What `rules/arch/<general.architecture>.toml` can say: where an architecture deviates from plain attention."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+SCHEMA: dict[str, object] = {
+    "schema_version": "int",
+    "architecture": "str",
+    "family": "attention|window|latent|recurrent|hybrid|encoder|diffusion-language|draft",
+    "source": "str",
+    "checked": "measured|read",
+    "note?": "str",
+    "cache?": {"kind": "none"},
+    "window?": {
+        "period?": "int",
+        "dense_first?": "bool",
+        "key": "required|optional|ignored",
+        "default_tokens?": "int",
+        "fixed_tokens?": "int",
+        "only_with_n_layer?": "int",
+        "all_attention?": "bool",
+        "chunked?": "bool",
+        "symmetric?": "bool",
+        "per_sequence?": "bool",
+    },
+    "recurrent?": {
+        "state": "ssm|kda|shortconv|wkv|lightning",
+        "layers": "all|no_kv_heads|no_kv_heads_no_ff|interval|all_hybrid",
+        "interval?": "int",
+        "rollback?": "bool",
+    },
+    "latent?": {"enabled": "bool"},
+    "indexer?": {"layers": "all|types|after_dense", "keeps_values?": "bool"},
+    "shared_kv?": {"first_layers?": "int", "key?": "str"},
+    "compressed?": {"ratios": "list[int]"},
+    "weights?": {
+        "tied_output?": "bool",
+        "tied_output_on_host_too?": "bool",
+        "output_tensors?": "list[str]",
+        "mtp_always_skipped?": "bool",
+    },
+    "flash_attn?": {"forced_off?": "bool"},
+    "compute?": {
+        "extra_embd?": "int",
+        "extra_embd_moe?": "int",
+        "extra_embd_cpu?": "bool",
+        "parallel_branches?": "int",
+        "inputs?": "int",
+        "ffn?": "bert|gemma3n|per_layer_embeddings|plain",
+        "block?": "delta_net|mamba1|mamba2|rwkv6|rwkv7|lightning",
+        "query_copies?": "int",
+        "expert_copy_adds?": "int",
+    },
+}
+
+
+@dataclass(frozen=True)
+class ArchRule:
+    """One architecture's rule file, parsed. Defaults describe plain full attention."""
+
+    file: str  # "" when there is no rule file and plain attention is assumed
+    family: str
+    checked: str  # "measured" | "read" | "" (assumed)
+    cache_none: bool
+    window: Mapping[str, object]
+    recurrent: Mapping[str, object]
+    latent: bool
+    indexer: Mapping[str, object]
+    shared_kv: Mapping[str, object]
+    compressed: Mapping[str, object]
+    weights: Mapping[str, object]
+    flash_attn_forced_off: bool
+    compute: Mapping[str, object]
+
+
+def _table(document: Mapping[str, object], key: str) -> Mapping[str, object]:
+    return cast("Mapping[str, object]", document.get(key, {}))
+
+
+def parse_arch_rule(document: Mapping[str, object] | None, file: str) -> ArchRule:
+    """The rule of one architecture from its checked document; None gives plain attention, assumed."""
+    if document is None:
+        document, file = {}, ""
+    return ArchRule(
+        file=file,
+        family=str(document.get("family", "attention")),
+        checked=str(document.get("checked", "")),
+        cache_none=_table(document, "cache").get("kind") == "none",
+        window=_table(document, "window"),
+        recurrent=_table(document, "recurrent"),
+        latent=bool(_table(document, "latent").get("enabled", False)),
+        indexer=_table(document, "indexer"),
+        shared_kv=_table(document, "shared_kv"),
+        compressed=_table(document, "compressed"),
+        weights=_table(document, "weights"),
+        flash_attn_forced_off=bool(_table(document, "flash_attn").get("forced_off", False)),
+        compute=_table(document, "compute"),
+    )
