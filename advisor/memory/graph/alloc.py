@@ -6,7 +6,7 @@ take over a parent's memory; memory returns when the last reader and the last vi
 
 from __future__ import annotations
 
-from advisor.memory.graph.tensor import BLOCK, F16, INPLACE_OPS, NO_PLACE, Tensor, n_bytes, n_elements, row_size
+from advisor.memory.graph.tensor import BLOCK, F16, INPLACE_OPS, NO_PLACE, Tensor, n_bytes, n_elements, row_size, strides
 
 UNBOUNDED = 1 << 62
 
@@ -171,4 +171,6 @@ class Allocator:
 
 def same_layout(a: Tensor, b: Tensor) -> bool:
     """Same type, extents and strides."""
-    return a.type == b.type and a.ne == b.ne and a.nb == b.nb
+    if a.type != b.type or a.ne != b.ne:
+        return False
+    return a.nb == b.nb or strides(a) == strides(b)

@@ -1,0 +1,1 @@
+"""Compute buffers: closed forms with the bounds that planning uses."""

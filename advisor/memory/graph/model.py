@@ -1,0 +1,158 @@
+"""The values a graph is built from: a header's facts, the engine's settings, and where layers live."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from advisor.memory.graph.styles import Style, style_of
+
+CPU = -1
+
+
+class GraphModel:
+    """A header, reduced to what shapes a graph: metadata under its own names, tensors as (shape, ggml type)."""
+
+    __slots__ = ("arch", "by_block", "meta", "n_vocab", "tensors")
+
+    def __init__(
+        self, meta: Mapping[str, object], tensors: Mapping[str, tuple[tuple[int, ...], int]], n_vocab: int
+    ) -> None:
+        self.meta = meta
+        self.tensors = tensors
+        self.n_vocab = n_vocab
+        self.arch = str(meta["general.architecture"])
+
+
+class GraphSettings(NamedTuple):
+    """Engine settings as rounded by the engine. `n_outputs` 0 = a row of logits for every token."""
+
+    n_ctx: int
+    n_ctx_seq: int
+    n_batch: int
+    n_ubatch: int
+    n_seq: int
+    unified: bool
+    flash: str  # "on" | "off" | "auto"
+    type_k: int
+    type_v: int
+    swa_full: bool = False
+    kv_offload: bool = True
+    op_offload: bool = True
+    n_outputs: int = 0
+
+
+class GraphPlacement(NamedTuple):
+    """`layers[i]` = GPU of block i, CPU (-1) for the host; the last entry is the output. Patterns go to the host."""
+
+    n_gpu: int
+    layers: tuple[int, ...]
+    host_patterns: tuple[str, ...] = ()
+
+
+class Hyper:
+    """Hyper-parameters under llama.cpp's rules and defaults."""
+
+    def __init__(self, model: GraphModel) -> None:
+        self.arch = model.arch
+        self.meta = model.meta
+        self.style: Style = style_of(model.arch)
+        self.n_layer_all = self.int("block_count")
+        self.n_nextn = self.int("nextn_predict_layers")
+        self.n_layer = self.n_layer_all - self.n_nextn
+        self.d = self.int("embedding_length")
+        self.head = self._per_layer("attention.head_count", 0)
+        self.head_kv = self._per_layer("attention.head_count_kv", None, self.head)
+        self.ff = self._per_layer("feed_forward_length", 0)
+        first_head = self.head[0] or max(self.head, default=1) or 1
+        default = self.d // first_head
+        self.hk_full = self.int("attention.key_length", default)
+        self.hv_full = self.int("attention.value_length", default)
+        self.hk_swa = self.int("attention.key_length_swa", self.hk_full)
+        self.hv_swa = self.int("attention.value_length_swa", self.hv_full)
+        self.n_rot = self.int("rope.dimension_count", self.hk_full)
+        self.n_expert = self.int("expert_count")
+        used = self.get("expert_used_count", 0)
+        self.n_used = max(used) if isinstance(used, (tuple, list)) else int(str(used))
+        self.hk_mla = self.int("attention.key_length_mla")
+        self.hv_mla = self.int("attention.value_length_mla")
+        self.is_mla = self.hk_mla > 0 and self.hv_mla > 0
+        self.window, self.swa = self._windows()
+
+    def get(self, key: str, default: object = None) -> object:
+        """The value of `{arch}.key`."""
+        return self.meta.get(f"{self.arch}.{key}", default)
+
+    def int(self, key: str, default: int = 0) -> int:
+        """A whole number; the first entry of an array."""
+        value = self.get(key)
+        if isinstance(value, (tuple, list)):
+            value = value[0] if value else None
+        return int(value) if isinstance(value, (bool, int, float)) else default
+
+    def float(self, key: str, default: float = 0.0) -> float:
+        """A number."""
+        value = self.get(key)
+        return float(value) if isinstance(value, (int, float)) else default
+
+    def _per_layer(self, key: str, default: int | None, fallback: list[int] | None = None) -> list[int]:
+        value = self.get(key)
+        n = self.n_layer_all
+        if isinstance(value, (tuple, list)):
+            values = [int(v) for v in value]
+            return values + [values[-1] if values else 0] * (n - len(values))
+        if isinstance(value, (int, float)):
+            return [int(value)] * n
+        return list(fallback) if fallback is not None else [default or 0] * n
+
+    def _windows(self) -> tuple[int, list[bool]]:
+        style, n = self.style, self.n_layer_all
+        none = [False] * n
+        key = self.get("attention.sliding_window")
+        window = int(key) if isinstance(key, (int, float)) else 0
+        period, pattern = style.window_period, self.get("attention.sliding_window_pattern")
+        if not style.window_key or (style.window_layers and style.window_layers != n):
+            return 0, none
+        if style.window_key == "unless_zero":
+            if key is not None and window == 0:
+                return 0, none
+            window = style.window_fixed
+        elif style.window_key == "if_positive":
+            if window <= 0:
+                return 0, none
+            window = style.window_fixed or window
+        elif window <= 0:
+            if not style.window_default:
+                return 0, none
+            window = style.window_default
+        if isinstance(pattern, (tuple, list)):
+            flags = [bool(v) for v in pattern]
+            return window, [i < len(flags) and flags[i] and i < self.n_layer for i in range(n)]
+        if isinstance(pattern, int) and not isinstance(pattern, bool):
+            period = pattern
+        if period == 1:
+            return window, [i < self.n_layer for i in range(n)]
+        if period == 0:
+            return window, none
+        first = style.window_dense_first
+        return window, [
+            i < self.n_layer and (i % period != 0 if first else i % period < period - 1) for i in range(n)
+        ]
+
+    def hk(self, il: int) -> int:
+        """Key head size of a block."""
+        return self.hk_swa if self.swa[il] else self.hk_full
+
+    def hv(self, il: int) -> int:
+        """Value head size of a block."""
+        return self.hv_swa if self.swa[il] else self.hv_full
+
+    @property
+    def v_width_max(self) -> int:
+        """Widest value row over all blocks."""
+        return max((self.hv(i) * self.head_kv[i] for i in range(self.n_layer_all)), default=0)
+
+
+BLOCK_NAME = re.compile(r"blk\.(\d+)\.")
+HOST_NAMES = ("token_embd.weight", "position_embd.weight", "token_types.weight", "per_layer_token_embd.weight")

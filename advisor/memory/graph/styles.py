@@ -1,0 +1,154 @@
+"""What cannot be read off a model's tensors: how each architecture's builder of llama.cpp b11434 wires its blocks.
+
+One line per architecture that differs from the plain pre-norm block with rotary positions, an RMS norm and residual
+additions after attention and feed-forward. Source: src/models/<architecture>.cpp of llama.cpp b11434.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Style(NamedTuple):
+    """The wiring of one architecture. `window_period` etc. mirror the hard-coded sliding-window patterns."""
+
+    family: str = "transformer"
+    rope: bool = True
+    layer_norm: bool = False  # LayerNorm (never in place) instead of RMS norm, when there is no bias to tell
+    rms_norm: bool = False  # RMS norm in spite of a bias
+    scale_embedding: bool = False  # multiply the embeddings by a constant
+    scale_tokens: bool = False  # multiply token rows by an input vector
+    scale_q: bool = False
+    l2_qk: bool = False  # weightless norm of queries and keys after the rotation
+    norm_after_rope: bool = False
+    flat_qk_norm: bool = False  # norms over the whole width, before the split into heads
+    parallel: str = ""  # "", "cohere", "falcon", "phi2", "gptneox", "shared"
+    gate_attention: bool = False  # afmoe: sigmoid gate on the attention result
+    late_rows: bool = False  # the output rows are picked after the last block, not inside it
+    rows_after_post_norm: bool = False
+    pinned_last: bool = False  # the last block's result is an output of the graph
+    scale_residual: bool = False
+    scale_logits: bool = False
+    softcap_logits: bool = False
+    scale_last: bool = False  # scale between the last norm and the head
+    no_rope_step: int = 0  # every n-th block has no rotation; -1 = window blocks only
+    no_rope_first: bool = False  # counted from block 0 instead of block n-1
+    attention_scale: str = ""  # "", "no_rope", "all": multiply queries by a per-token input
+    mrope: bool = False
+    moe_normed: bool = True  # expert weights are normalised
+    moe_norm_key: bool = False  # ... if the header says so
+    moe_gating: int = 1  # 1 softmax, 2 sigmoid, 3 softmax over the chosen; the header's value wins where it is read
+    moe_gating_key: bool = False
+    moe_weight_first: bool = False
+    moe_early_router: bool = False
+    window_key: str = ""  # "", "optional", "required"
+    window_period: int = 0
+    window_dense_first: bool = False
+    window_default: int = 0
+    window_fixed: int = 0
+    window_layers: int = 0  # windows only in models of exactly this many blocks
+    head_norm: bool = True
+    no_cache: bool = False
+    mixed: bool = True
+    flash_never: bool = False
+
+
+_BERT = Style("bert", no_cache=True, layer_norm=True)
+_COHERE = Style(parallel="cohere", layer_norm=True, scale_logits=True)
+_GRANITE = Style(scale_embedding=True, scale_residual=True, scale_logits=True)
+_QWEN35 = Style("delta", moe_norm_key=False, late_rows=False)
+
+STYLES: dict[str, Style] = {
+    "afmoe": Style(
+        scale_embedding=True, gate_attention=True, rows_after_post_norm=True, no_rope_step=4, moe_norm_key=True,
+        moe_gating=2, moe_gating_key=True, window_key="optional", window_period=4,
+    ),
+    "baichuan": Style(),
+    "bailingmoe": Style(moe_norm_key=True),
+    "bailingmoe2": Style(moe_norm_key=True, moe_gating_key=True),
+    "bert": _BERT,
+    "bloom": Style(rope=False),
+    "chatglm": Style(),
+    "codeshell": Style(),
+    "cohere2": _COHERE._replace(no_rope_step=-1, window_key="required", window_period=4),
+    "command-r": _COHERE,
+    "deepseek": Style(moe_normed=False),
+    "deepseek2": Style("mla", moe_norm_key=True, moe_gating_key=True),
+    "deepseek32": Style("dsa", moe_norm_key=True, moe_gating_key=True),
+    "dots1": Style(moe_norm_key=True, moe_gating_key=True),
+    "exaone4": Style(
+        norm_after_rope=False, window_key="optional", window_period=4, window_default=4096, window_layers=64,
+        no_rope_step=-2,
+    ),
+    "falcon": Style(parallel="falcon"),
+    "falcon-h1": Style("mamba", scale_logits=False),
+    "gemma": Style(scale_embedding=True, scale_q=True),
+    "gemma-embedding": Style(
+        scale_tokens=True, scale_q=True, no_cache=True, window_key="required", window_period=6,
+    ),
+    "gemma2": Style(
+        scale_embedding=True, scale_q=True, softcap_logits=True, window_key="required", window_period=2,
+        window_default=4096,
+    ),
+    "gemma3": Style(scale_tokens=True, scale_q=True, softcap_logits=False, window_key="optional", window_period=6),
+    "gemma3n": Style("gemma3n", window_key="required", window_period=5),
+    "gemma4": Style("gemma4", scale_tokens=True, late_rows=True, window_key="required"),
+    "glm4": Style(),
+    "glm4moe": Style(moe_norm_key=True, moe_gating=2, moe_gating_key=True),
+    "gpt-oss": Style(
+        late_rows=True, pinned_last=True, moe_normed=False, moe_gating=3, window_key="required", window_period=2,
+    ),
+    "gpt2": Style(rope=False),
+    "gptneox": Style(parallel="gptneox"),
+    "granite": _GRANITE,
+    "granitehybrid": Style("mamba", scale_embedding=True, scale_residual=True, scale_logits=True),
+    "granitemoe": _GRANITE,
+    "grok": Style(scale_logits=True, softcap_logits=True, scale_embedding=True, flash_never=True),
+    "hunyuan-dense": Style(norm_after_rope=True),
+    "hunyuan-moe": Style(norm_after_rope=True),
+    "jamba": Style("mamba"),
+    "lfm2": Style("shortconv", window_key="optional", window_period=1, moe_gating=2, moe_gating_key=True),
+    "lfm2moe": Style("shortconv", window_key="optional", window_period=1, moe_gating=2, moe_gating_key=True),
+    "llama4": Style(
+        no_rope_step=4, attention_scale="no_rope", l2_qk=True, moe_normed=False, moe_gating=2, moe_weight_first=True,
+        window_key="unless_zero", window_period=4, window_fixed=8192,
+    ),
+    "mamba": Style("mamba"),
+    "mamba2": Style("mamba"),
+    "minicpm": Style(scale_embedding=True, scale_residual=True, scale_last=False, scale_logits=True),
+    "minicpm3": Style("mla_full", scale_embedding=True, scale_residual=True, scale_last=True),
+    "minimax-01": Style("lightning"),
+    "mistral3": Style(attention_scale="key"),
+    "mpt": Style(rope=False, layer_norm=True),
+    "nemotron_h": Style("mamba", rope=False),
+    "nemotron_h_moe": Style("mamba", rope=False, moe_gating=2, moe_gating_key=True, moe_norm_key=True),
+    "olmo2": Style(flat_qk_norm=True, window_key="optional", window_period=4),
+    "phi2": Style(parallel="phi2", scale_q=True),
+    "phi3": Style(scale_q=True),
+    "phimoe": Style(scale_q=True, rms_norm=True),
+    "plamo2": Style("mamba"),
+    "qwen2moe": Style(moe_normed=False),
+    "qwen2vl": Style(mrope=True),
+    "qwen35": _QWEN35._replace(mrope=True),
+    "qwen35moe": _QWEN35._replace(mrope=True),
+    "qwen3next": _QWEN35,
+    "qwen3vl": Style(mrope=True),
+    "qwen3vlmoe": Style(mrope=True),
+    "refact": Style(rope=False),
+    "rwkv6": Style("rwkv"),
+    "rwkv7": Style("rwkv"),
+    "smallthinker": Style(
+        no_rope_step=4, no_rope_first=True, moe_gating=2, moe_gating_key=True, moe_early_router=True,
+        window_key="if_positive", window_period=4, window_dense_first=True, window_fixed=4096,
+    ),
+    "smollm3": Style(no_rope_step=4),
+    "stablelm": Style(parallel="shared"),
+    "starcoder": Style(rope=False),
+}  # fmt: skip
+
+PLAIN = Style()
+
+
+def style_of(arch: str) -> Style:
+    """The wiring of `arch`; the plain block for an architecture without an entry."""
+    return STYLES.get(arch, PLAIN)
