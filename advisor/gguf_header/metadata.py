@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 
 from advisor.gguf_header.errors import (
+    BadAlignmentError,
     BadStringLengthError,
     BadValueTypeError,
     CountTooLargeError,
@@ -37,6 +38,7 @@ _ARRAY_HEAD = struct.Struct("<IQ").unpack_from
 _ENTRY_KEPT_BYTES = 256  # of one entry in two dicts, besides its text
 _NUMBER_KEPT_BYTES = 40
 
+DEFAULT_ALIGNMENT = 32
 _NEXT_KEY = b"tokenizer."
 _GUESS_FROM_LENGTH = 1024  # shorter arrays are as fast one by one
 _GUESS_SPAN_BYTES = 32 * 1024 * 1024  # give up looking for the next key after this much
@@ -161,6 +163,8 @@ class MetadataReader:
         window.move(window.offset + 8 * n_texts)  # each text takes at least its length
         stop = window.offset + _GUESS_SPAN_BYTES
         while window.offset < stop:
+            if window.left <= len(_NEXT_KEY) + 8:
+                return False
             window.refill()
             buffer = window.buffer
             hit = buffer.find(_NEXT_KEY, window.pos + 8)
@@ -195,3 +199,22 @@ class MetadataReader:
             window.move(window.base + pos)
             if window.left < 0 or before == left:
                 raise window.truncated()
+
+
+def checked_alignment(path: str, values: dict[str, Value], value_types: dict[str, str]) -> int:
+    """Return `general.alignment` in bytes, 32 if not given; BadAlignmentError unless it is a uint32 power of two."""
+    value = values.get("general.alignment")
+    if value is None:
+        return DEFAULT_ALIGNMENT
+    kind = value_types["general.alignment"]
+    if kind != "uint32" or not isinstance(value, int) or value <= 0 or value & (value - 1):
+        raise BadAlignmentError(path, value=str(value), type=kind)
+    return value
+
+
+def vocabulary_size(values: dict[str, Value], value_types: dict[str, str]) -> int | None:
+    """Return the number of tokens, None without a token list."""
+    tokens = values.get("tokenizer.ggml.tokens")
+    if value_types.get("tokenizer.ggml.tokens") != "array[string]":
+        return None
+    return tokens.length if isinstance(tokens, ArraySummary) else None

@@ -12,7 +12,6 @@ import struct
 from advisor.errors import HeaderError
 from advisor.ggml_types import GGML_TYPES, tensor_bytes
 from advisor.gguf_header.errors import (
-    BadAlignmentError,
     BadVersionError,
     BigEndianError,
     CountTooLargeError,
@@ -21,19 +20,18 @@ from advisor.gguf_header.errors import (
     VersionOneError,
 )
 from advisor.gguf_header.limits import MAX_KV, MAX_TENSORS, MIN_KV_BYTES, MIN_TENSOR_BYTES
-from advisor.gguf_header.metadata import MetadataReader
+from advisor.gguf_header.metadata import MetadataReader, checked_alignment, vocabulary_size
 from advisor.gguf_header.sniff import check_magic
 from advisor.gguf_header.tensors import read_tensors
-from advisor.gguf_header.types import ArraySummary, GgufHeader, TensorInfo, Value
+from advisor.gguf_header.types import GgufHeader, TensorInfo
 from advisor.gguf_header.window import ByteSource, ByteWindow
 
-DEFAULT_ALIGNMENT = 32
 _HEAD = struct.Struct("<4sIQQ")
 _NEWEST_VERSION = 3
 
 
 def read_header(file: ByteSource, path: str, file_bytes: int) -> GgufHeader:
-    """The header of the one file `file` of `file_bytes` bytes; `path` is its name in messages and in the result.
+    """Read the header of the one file `file` of `file_bytes` bytes; `path` is its name in messages and in the result.
 
     Raises a HeaderError (see `advisor.gguf_header.errors`) for anything that llama.cpp would refuse, and for a file
     that is shorter than its tensors. An OSError of `file` passes through. Costs at most a few MB of memory beyond
@@ -87,7 +85,7 @@ def _read_head(window: ByteWindow) -> tuple[int, int, int]:
 def _read_rest(
     window: ByteWindow, metadata: MetadataReader, version: int, n_tensors: int, n_kv: int
 ) -> tuple[GgufHeader, int]:
-    """The header, and the position in the file where its last tensor ends (0 without tensors)."""
+    """Return the header, and the position in the file where its last tensor ends (0 without tensors)."""
     metadata.read(n_kv)
     alignment = checked_alignment(window.path, metadata.values, metadata.value_types)
     tensors, data_bytes = read_tensors(window, n_tensors, alignment)
@@ -118,7 +116,7 @@ def _complete(header: GgufHeader, end: int) -> GgufHeader:
 
 
 def _first_beyond(tensors: tuple[TensorInfo, ...], missing_bytes: int) -> TensorInfo:
-    """The first tensor that is not whole when the last `missing_bytes` before the last tensor's end are missing."""
+    """Find the first tensor that is not whole if `missing_bytes` before the last tensor's end are missing."""
     last_end = tensors[-1].offset + _data_bytes(tensors[-1])
     there = last_end - missing_bytes
     return next(tensor for tensor in tensors if tensor.offset + _data_bytes(tensor) > there)
@@ -126,22 +124,3 @@ def _first_beyond(tensors: tuple[TensorInfo, ...], missing_bytes: int) -> Tensor
 
 def _data_bytes(tensor: TensorInfo) -> int:
     return tensor_bytes(GGML_TYPES[tensor.ggml_type], tensor.shape)
-
-
-def checked_alignment(path: str, values: dict[str, Value], value_types: dict[str, str]) -> int:
-    """`general.alignment` in bytes, 32 if not given; BadAlignmentError unless it is a uint32 power of two."""
-    value = values.get("general.alignment")
-    if value is None:
-        return DEFAULT_ALIGNMENT
-    kind = value_types["general.alignment"]
-    if kind != "uint32" or not isinstance(value, int) or value <= 0 or value & (value - 1):
-        raise BadAlignmentError(path, value=str(value), type=kind)
-    return value
-
-
-def vocabulary_size(values: dict[str, Value], value_types: dict[str, str]) -> int | None:
-    """The number of tokens, None without a token list."""
-    tokens = values.get("tokenizer.ggml.tokens")
-    if value_types.get("tokenizer.ggml.tokens") != "array[string]":
-        return None
-    return tokens.length if isinstance(tokens, ArraySummary) else None

@@ -31,7 +31,7 @@ _KEPT_BYTES = 400  # of one TensorInfo with its name and shape
 
 
 def checked_tensor_bytes(path: str, name: str, shape: tuple[int, ...], type_id: int) -> int:
-    """Bytes of the tensor's data, without padding; raises if the shape or the type is impossible.
+    """Return the bytes of the tensor's data, without padding; raises if the shape or the type is impossible.
 
     Extents of zero are allowed, as in llama.cpp. A tensor without dimensions has one element.
     """
@@ -59,7 +59,7 @@ def _shown(shape: tuple[int, ...]) -> str:
 
 
 def read_tensors(window: ByteWindow, n_tensors: int, alignment: int) -> tuple[list[TensorInfo], int]:
-    """The table's rows, and the bytes of the data section up to the end of the last tensor (padding excluded)."""
+    """Return the table's rows, and the bytes of the data section up to the last tensor's end (without padding)."""
     path = window.path
     tensors: list[TensorInfo] = []
     names: set[str] = set()

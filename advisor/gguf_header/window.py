@@ -72,7 +72,7 @@ class ByteWindow:
             raise HeaderTooLargeError(self.path, what=f"more than {MAX_KEPT_BYTES >> 20} MiB of metadata")
 
     def truncated(self) -> TruncatedHeaderError:
-        """The error for a file that ends too early."""
+        """Make the error for a file that ends too early."""
         return TruncatedHeaderError(self.path, file_bytes=self.file_bytes)
 
     def _load(self, n_bytes: int) -> None:
