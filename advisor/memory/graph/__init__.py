@@ -24,9 +24,13 @@ def builder_class(family: str) -> type[Builder]:
 
 def compute_bytes(
     model: GraphModel, settings: GraphSettings, placement: GraphPlacement, hyper: Hyper | None = None,
-    full: bool = True,
+    full: bool = True, pins: bool = False,
 ) -> dict[int, int]:  # fmt: skip
-    """Bytes of the compute buffer of every GPU (0, 1, ...) and of the host (CPU)."""
+    """Bytes of the compute buffer of every GPU (0, 1, ...) and of the host (CPU).
+
+    `pins`: the builder ties a few nodes to a device. The engine's size-only reserve (its own fit, its memory report)
+    forgets these ties before it schedules; a real load keeps them.
+    """
     h = hyper if hyper is not None else Hyper(model)
     n = min(settings.n_ctx, settings.n_ubatch)
     tokens = -(-n // settings.n_seq) * settings.n_seq
@@ -34,7 +38,7 @@ def compute_bytes(
     full_offload = all(d != CPU for d in placement.layers)
     flash = flash_resolves(h, settings, placement)
     cls = builder_class(h.style.family)
-    builder = cls(model, h, settings, placement, flash, tokens, outputs, full_offload)
+    builder = cls(model, h, settings, placement, flash, tokens, outputs, full_offload, pins)
     graph = builder.build()
     rules = [BufferRule(GPU_ALIGNMENT, True) for _ in range(placement.n_gpu)] + [BufferRule(HOST_ALIGNMENT, False)]
     pipeline = placement.n_gpu > 1 and full_offload and settings.kv_offload and not placement.host_patterns

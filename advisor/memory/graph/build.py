@@ -61,7 +61,7 @@ class Builder:
 
     def __init__(
         self, model: GraphModel, hyper: Hyper, settings: GraphSettings, placement: GraphPlacement, flash: bool,
-        tokens: int, outputs: int, full_offload: bool,
+        tokens: int, outputs: int, full_offload: bool, pins: bool,
     ) -> None:  # fmt: skip
         self.model, self.h, self.s, self.p = model, hyper, settings, placement
         self.style = hyper.style
@@ -74,7 +74,8 @@ class Builder:
         self.outputs = outputs
         self.n_stream = 1 if settings.unified else settings.n_seq
         self.cpu = placement.n_gpu
-        self.pin_norms = full_offload or tokens < 32
+        self.pins = pins
+        self.pin_norms = pins and (full_offload or tokens < 32)
         self.weights: dict[str, Tensor] = {}
         self.cache: dict[str, Tensor] = {}
         self.host = [re.compile(p) for p in placement.host_patterns]
@@ -413,7 +414,7 @@ class Builder:
                 cur = mul_mat(v_mla, cur)
             cur = permute(cur, 0, 2, 1, 3)
             cur = cont(cur, cur.ne[0] * cur.ne[1], cur.ne[2] * cur.ne[3])
-            if not self.s.kv_offload:
+            if self.pins and not self.s.kv_offload:
                 cur.backend = self.cpu
         return self.expand(cur)
 
