@@ -44,11 +44,7 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
 # ---------------------------------------------------------------- ADVISOR_REQUIRE_ENGINES=1: a skip is a failure
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    # xdist's controller collects nothing itself, its workers do
-    controller = session.config.getoption("numprocesses", None) and not hasattr(session.config, "workerinput")
-    if _REQUIRE_ENGINES and not controller and not any(item.get_closest_marker("engine") for item in session.items):
-        raise pytest.UsageError("ADVISOR_REQUIRE_ENGINES is set, but no test marked 'engine' was collected")
+_engine_tests_passed: list[str] = []
 
 
 @pytest.hookimpl(wrapper=True)
@@ -69,3 +65,20 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         report.outcome = "failed"
         report.longrepr = f"ADVISOR_REQUIRE_ENGINES is set, but this engine test was skipped: {report.longrepr}"
     return report
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.when == "call" and report.passed and "engine" in report.keywords:
+        _engine_tests_passed.append(report.nodeid)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    # not in xdist's workers: each sees only its share
+    if _REQUIRE_ENGINES and not hasattr(session.config, "workerinput") and not _engine_tests_passed:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if _REQUIRE_ENGINES and not _engine_tests_passed:
+        terminalreporter.write_line("ADVISOR_REQUIRE_ENGINES is set, but no test marked 'engine' passed", red=True)
