@@ -94,16 +94,16 @@ def _merge_table(
         old = target.get(key)
         if isinstance(value, Mapping):
             if not isinstance(old, dict):
-                _forget(origins, path)
+                _forget(origins, path, old)
                 old = target[key] = {}
             _merge_table(old, value, label, path, origins)
         elif _is_named_array(value):
             if not _is_named_array(old):
-                _forget(origins, path)
+                _forget(origins, path, old)
                 old = target[key] = []
             _merge_named(old, value, label, path, origins)  # type: ignore[arg-type]
         else:
-            _forget(origins, path)
+            _forget(origins, path, old)
             target[key] = value
             origins[path] = label
 
@@ -136,11 +136,13 @@ def _is_named_array(value: object) -> bool:
     )
 
 
-def _forget(origins: dict[str, str], path: str) -> None:
-    """Drop the origins of what stood at `path` before it was replaced as a whole."""
-    starts = (f"{path}.", f"{path}[")
-    for key in [key for key in origins if key == path or key.startswith(starts)]:
-        del origins[key]
+def _forget(origins: dict[str, str], path: str, old: object) -> None:
+    """Drop the origins of `old`, which stood at `path` and is replaced as a whole."""
+    origins.pop(path, None)
+    if isinstance(old, (dict, list)):
+        starts = (f"{path}.", f"{path}[")
+        for key in [key for key in origins if key.startswith(starts)]:
+            del origins[key]
 
 
 def _join(prefix: str, key: str) -> str:
