@@ -27,7 +27,7 @@ def under(root: str, path: str) -> str:
 
 
 def read_text(path: str, limit: int = _READ_LIMIT) -> str | None:
-    """The first `limit` bytes of a file as text, or None where it cannot be read."""
+    """Return the first `limit` bytes of a file as text, or None where it cannot be read."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except (OSError, ValueError):
@@ -49,7 +49,7 @@ def read_text(path: str, limit: int = _READ_LIMIT) -> str | None:
 
 
 def read_int(path: str) -> int | None:
-    """The whole number a sysfs file holds (decimal or 0x...), or None."""
+    """Return the whole number a sysfs file holds (decimal or 0x...), or None."""
     text = read_text(path, 64)
     if text is None:
         return None

@@ -27,7 +27,11 @@ _LIBRARY_FOLDERS = (
 )  # fmt: skip
 _DRIVER_MARKS = ("/dev/nvidiactl", "/dev/nvidia0", "/proc/driver/nvidia/version")
 _UNIFIED_NAMES = ("GB10", "ORIN", "THOR", "XAVIER", "TEGRA", "N1X")
-_TEGRA = {"tegra194": ("Jetson AGX Xavier", "7.2"), "tegra234": ("Jetson Orin", "8.7"), "tegra264": ("Jetson Thor", "11.0")}
+_TEGRA = {
+    "tegra194": ("Jetson AGX Xavier", "7.2"),
+    "tegra234": ("Jetson Orin", "8.7"),
+    "tegra264": ("Jetson Thor", "11.0"),
+}
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,7 @@ def _library_path(root: str, environ: Mapping[str, str]) -> str | None:
 
 def _ask_nvml(root: str, environ: Mapping[str, str], ram: Ram) -> tuple[tuple[Device, ...], str, str]:
     try:
-        import pynvml
+        import pynvml  # type: ignore[import-untyped]
     except ImportError:
         return (), "failed", "an NVIDIA driver is there, but the Python package nvidia-ml-py is not installed"
     nvml: Any = pynvml
@@ -102,7 +106,7 @@ def _ask_nvml(root: str, environ: Mapping[str, str], ram: Ram) -> tuple[tuple[De
     try:
         return _list_devices(nvml, root, environ, ram)
     finally:
-        _optional(nvml, nvml.nvmlShutdown)
+        _optional(nvml.nvmlShutdown)
 
 
 def _init(nvml: Any, root: str, environ: Mapping[str, str]) -> None:
@@ -123,20 +127,16 @@ def _init(nvml: Any, root: str, environ: Mapping[str, str]) -> None:
         nvml.nvmlInit()
 
 
-def _optional(nvml: Any, call: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-    """The value of an NVML call, or None where the card or the driver refuses it."""
+def _optional(call: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+    """Return the value of an NVML call, or None where the card or the driver refuses it."""
     try:
         return call(*arguments, **keywords)
-    except nvml.NVMLError:
-        return None
-    except (AttributeError, TypeError, ValueError, UnicodeDecodeError):  # an older or newer binding
+    except Exception:  # NVMLError, a structure of another version, a binding older or newer than ours
         return None
 
 
-def _list_devices(
-    nvml: Any, root: str, environ: Mapping[str, str], ram: Ram
-) -> tuple[tuple[Device, ...], str, str]:
-    driver = _text(_optional(nvml, nvml.nvmlSystemGetDriverVersion))
+def _list_devices(nvml: Any, root: str, environ: Mapping[str, str], ram: Ram) -> tuple[tuple[Device, ...], str, str]:
+    driver = _text(_optional(nvml.nvmlSystemGetDriverVersion))
     count = int(nvml.nvmlDeviceGetCount())
     cards: list[_Card] = []
     troubles: list[str] = []
@@ -149,7 +149,7 @@ def _list_devices(
         instances = _mig_cards(nvml, root, handle, driver)
         if instances is not None:
             cards.extend(instances)
-            name = _text(_optional(nvml, nvml.nvmlDeviceGetName, handle)) or f"GPU {index}"
+            name = _text(_optional(nvml.nvmlDeviceGetName, handle)) or f"GPU {index}"
             troubles.append(f"{name} is split by MIG into {len(instances)}; one process uses one instance")
             continue
         card = _card(nvml, root, handle, driver, ram)
@@ -164,10 +164,7 @@ def _list_devices(
     if len(visible) < len(ordered):
         troubles.append(f"CUDA_VISIBLE_DEVICES hides {len(ordered) - len(visible)} of {len(ordered)}")
     devices = tuple(replace(card.device, id=f"CUDA{number}") for number, card in enumerate(visible))
-    if count > 0 and not cards:
-        status = "failed"
-    else:
-        status = "ok" if count else "absent"
+    status = ("ok" if cards else "failed") if count else "absent"
     found = ", ".join(device.name for device in devices) or "no GPU"
     detail = f"driver {driver or 'unknown'}: {found}"
     return devices, status, "; ".join([detail, *troubles])
@@ -200,7 +197,7 @@ def _memory(nvml: Any, handle: Any) -> tuple[int, int, int] | str:
 
 
 def _card(nvml: Any, root: str, handle: Any, driver: str | None, ram: Ram) -> _Card | str:
-    name = _text(_optional(nvml, nvml.nvmlDeviceGetName, handle)) or "NVIDIA GPU"
+    name = _text(_optional(nvml.nvmlDeviceGetName, handle)) or "NVIDIA GPU"
     memory = _memory(nvml, handle)
     unified = any(word in name.upper() for word in _UNIFIED_NAMES)
     if unified or (isinstance(memory, str) and _coherent(nvml, handle)):
@@ -212,22 +209,25 @@ def _card(nvml: Any, root: str, handle: Any, driver: str | None, ram: Ram) -> _C
     if isinstance(memory, str):
         return memory
     total, free, reserved = memory
+    if unified:  # NVML calls a Jetson's GPU "Orin (nvgpu)"; the board's name says which one
+        board = (read_text(under(root, "/proc/device-tree/model"), 256) or "").strip("\0\n ")
+        name = board if "Jetson" in board else name
     processes = _processes(nvml, root, handle)
-    capability = _optional(nvml, nvml.nvmlDeviceGetCudaComputeCapability, handle)
-    clock = _positive(_optional(nvml, nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_MEM))
-    width = _positive(_optional(nvml, nvml.nvmlDeviceGetMemoryBusWidth, handle))
+    capability = _optional(nvml.nvmlDeviceGetCudaComputeCapability, handle)
+    clock = _positive(_optional(nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_MEM))
+    width = _positive(_optional(nvml.nvmlDeviceGetMemoryBusWidth, handle))
     bandwidth = None
     if clock and width and not unified:
         bandwidth = clock * 1_000_000 * 2 * width // 8  # double data rate; NVML's clock is in MHz
-    generation = _positive(_optional(nvml, nvml.nvmlDeviceGetMaxPcieLinkGeneration, handle))
-    lanes = _positive(_optional(nvml, nvml.nvmlDeviceGetMaxPcieLinkWidth, handle))
-    pci = _optional(nvml, nvml.nvmlDeviceGetPciInfo, handle)
-    cores = _positive(_optional(nvml, nvml.nvmlDeviceGetNumGpuCores, handle)) or 0
-    core_clock = _positive(_optional(nvml, nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_SM)) or 1
+    generation = _positive(_optional(nvml.nvmlDeviceGetMaxPcieLinkGeneration, handle))
+    lanes = _positive(_optional(nvml.nvmlDeviceGetMaxPcieLinkWidth, handle))
+    pci = _optional(nvml.nvmlDeviceGetPciInfo, handle)
+    cores = _positive(_optional(nvml.nvmlDeviceGetNumGpuCores, handle)) or 0
+    core_clock = _positive(_optional(nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_SM)) or 1
     device = Device(
         id="", backend="cuda", name=name, total_bytes=total, free_bytes=min(free, total),
         memory_kind="unified" if unified else "dedicated", integrated=unified,
-        pci_id=_pci_address(pci), uuid=_text(_optional(nvml, nvml.nvmlDeviceGetUUID, handle)),
+        pci_id=_pci_address(pci), uuid=_text(_optional(nvml.nvmlDeviceGetUUID, handle)),
         used_by_engines_bytes=_engine_bytes(processes), processes=processes,
         bandwidth_bytes_per_s=bandwidth,
         bandwidth_source="driver: bus width x memory clock" if bandwidth else None,
@@ -240,8 +240,7 @@ def _card(nvml: Any, root: str, handle: Any, driver: str | None, ram: Ram) -> _C
 
 def _coherent(nvml: Any, handle: Any) -> bool:
     """Whether the GPU addresses system memory through the processor's page tables (ATS)."""
-    mode = _optional(nvml, lambda: nvml.nvmlDeviceGetAddressingMode(handle))
-    return mode is not None and getattr(mode, "value", mode) == 2  # NVML_DEVICE_ADDRESSING_MODE_ATS
+    return bool(_optional(lambda: nvml.nvmlDeviceGetAddressingMode(handle)) == 2)  # NVML_DEVICE_ADDRESSING_MODE_ATS
 
 
 def _pci_address(pci: Any) -> str | None:
@@ -261,7 +260,7 @@ def _pci_device(pci: Any) -> str | None:
 def _processes(nvml: Any, root: str, handle: Any) -> tuple[ProcessUse, ...]:
     used: dict[int, int | None] = {}
     for call in (nvml.nvmlDeviceGetComputeRunningProcesses, nvml.nvmlDeviceGetGraphicsRunningProcesses):
-        for process in _optional(nvml, call, handle) or ():
+        for process in _optional(call, handle) or ():
             pid, size = int(process.pid), process.usedGpuMemory  # None under WSL and WDDM
             known = used.get(pid)
             used[pid] = known if size is None else max(int(size), known or 0)
@@ -277,28 +276,28 @@ def _engine_bytes(processes: tuple[ProcessUse, ...]) -> int:
 
 
 def _mig_cards(nvml: Any, root: str, handle: Any, driver: str | None) -> list[_Card] | None:
-    """The MIG instances of a card, or None where MIG is off. The parent itself is then unusable."""
-    mode = _optional(nvml, nvml.nvmlDeviceGetMigMode, handle)
+    """List the MIG instances of a card, or None where MIG is off. The parent itself is then unusable."""
+    mode = _optional(nvml.nvmlDeviceGetMigMode, handle)
     if not mode or mode[0] != 1:
         return None
-    parent_uuid = _text(_optional(nvml, nvml.nvmlDeviceGetUUID, handle))
-    capability = _optional(nvml, nvml.nvmlDeviceGetCudaComputeCapability, handle)
-    pci = _optional(nvml, nvml.nvmlDeviceGetPciInfo, handle)
+    parent_uuid = _text(_optional(nvml.nvmlDeviceGetUUID, handle))
+    capability = _optional(nvml.nvmlDeviceGetCudaComputeCapability, handle)
+    pci = _optional(nvml.nvmlDeviceGetPciInfo, handle)
     cards: list[_Card] = []
-    for index in range(int(_optional(nvml, nvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0)):
-        instance = _optional(nvml, nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)
+    for index in range(int(_optional(nvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0)):
+        instance = _optional(nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)
         if instance is None:
             continue
         memory = _memory(nvml, instance)
         if isinstance(memory, str):
             continue
         total, free, reserved = memory
-        parent_name = _text(_optional(nvml, nvml.nvmlDeviceGetName, handle)) or "NVIDIA GPU"
-        name = _text(_optional(nvml, nvml.nvmlDeviceGetName, instance)) or f"{parent_name} MIG {index}"
+        parent_name = _text(_optional(nvml.nvmlDeviceGetName, handle)) or "NVIDIA GPU"
+        name = _text(_optional(nvml.nvmlDeviceGetName, instance)) or f"{parent_name} MIG {index}"
         processes = _processes(nvml, root, instance)
         device = Device(
             id="", backend="cuda", name=name, total_bytes=total, free_bytes=min(free, total),
-            pci_id=_pci_address(pci), uuid=_text(_optional(nvml, nvml.nvmlDeviceGetUUID, instance)),
+            pci_id=_pci_address(pci), uuid=_text(_optional(nvml.nvmlDeviceGetUUID, instance)),
             used_by_engines_bytes=_engine_bytes(processes), processes=processes,
             compute_capability=f"{capability[0]}.{capability[1]}" if capability else None,
             driver=driver, reserved_bytes=reserved, pci_device=_pci_device(pci),
@@ -318,7 +317,7 @@ def _cuda_order(cards: list[_Card], environ: Mapping[str, str]) -> tuple[list[_C
 
 
 def _visible(cards: list[_Card], environ: Mapping[str, str]) -> list[_Card]:
-    """What CUDA_VISIBLE_DEVICES leaves, in its order. As in CUDA, the list ends at its first invalid entry."""
+    """Keep what CUDA_VISIBLE_DEVICES leaves, in its order. As in CUDA, the list ends at its first invalid entry."""
     wanted = environ.get("CUDA_VISIBLE_DEVICES")
     if wanted is None:
         return cards
@@ -338,7 +337,7 @@ def _visible(cards: list[_Card], environ: Mapping[str, str]) -> list[_Card]:
 
 
 def _tegra_devices(root: str, ram: Ram) -> tuple[Device, ...]:
-    """The GPU of a Jetson board, from the device tree; it has no memory of its own."""
+    """Find the GPU of a Jetson board, from the device tree; it has no memory of its own."""
     compatible = read_text(under(root, "/proc/device-tree/compatible"), 1024)
     if compatible is None or "nvidia,tegra" not in compatible or ram.total_bytes <= 0:
         return ()

@@ -191,7 +191,7 @@ def _cores_by_topology(root: str, logical: int) -> int:
 
 
 def _elsewhere(platform: str) -> SystemFacts:
-    import psutil  # costs 23 ms, so Linux reads /proc itself
+    import psutil  # type: ignore[import-untyped]  # costs 23 ms, so Linux reads /proc itself
 
     memory = psutil.virtual_memory()
     used_by_engines = 0

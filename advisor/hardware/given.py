@@ -1,0 +1,200 @@
+"""Hardware that is not there: `--gpu SPEC`, `--no-gpu` and `--ram SIZE` as a HostSnapshot.
+
+SPEC is a card's name from the table or `BACKEND:SIZE`, either with `@FREE`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from advisor.errors import HardwareError, UsageError
+from advisor.hardware.apple import metal_budget_bytes
+from advisor.hardware.gpu_table import GpuPart, GpuTable
+from advisor.host import Cpu, Device, HostSnapshot, Ram
+from advisor.units import format_bytes, parse_size
+
+BACKENDS = ("cuda", "rocm", "vulkan", "metal", "sycl")
+# What llama.cpp calls the first device of a backend, without the number.
+_ID_PREFIXES = {"cuda": "CUDA", "rocm": "ROCm", "vulkan": "Vulkan", "metal": "MTL", "sycl": "SYCL"}
+_SMALLEST_GPU = 64 << 20
+
+
+def device_id(backend: str, number: int) -> str:
+    """llama.cpp's name of a device: CUDA0, ROCm0, Vulkan0, MTL0, SYCL0."""
+    return f"{_ID_PREFIXES.get(backend, backend)}{number}"
+
+
+def parse_gpu_spec(text: str, table: GpuTable, *, ram_bytes: int | None = None) -> Device:
+    """Make the device that SPEC describes, with number 0; everything is free unless `@FREE` says otherwise.
+
+    `ram_bytes` is the RAM of the imagined machine: a chip that works in system memory gets its share of
+    it, unless its SPEC names a size ("M2 Ultra 192GB"). Raises HardwareError with the cure.
+    """
+    name, at, free_text = text.rpartition("@")
+    if not at:
+        name, free_text = text, ""
+    name = name.strip()
+    if not name:
+        raise HardwareError('--gpu needs a card, as in --gpu "RTX 3060" or --gpu cuda:12GiB.')
+    backend, colon, size_text = name.partition(":")
+    if colon:
+        device = _plain_device(backend.strip().lower(), size_text, text)
+    else:
+        part, size_bytes = table.lookup(name)
+        device = _table_device(part, size_bytes, ram_bytes, name)
+    if at:
+        device = _with_free(device, _size(free_text, text), text)
+    return device
+
+
+def _size(text: str, spec: str) -> int:
+    try:
+        return parse_size(text)
+    except UsageError:
+        raise HardwareError(
+            f"'{text.strip()}' in --gpu '{spec}' is not a size; write for example cuda:12GiB or \"RTX 3060@9.5GiB\"."
+        ) from None
+
+
+def _plain_device(backend: str, size_text: str, spec: str) -> Device:
+    if backend not in BACKENDS:
+        raise HardwareError(f"'{backend}' in --gpu '{spec}' is no backend; use one of {', '.join(BACKENDS)}.")
+    total = _size(size_text, spec)
+    if total < _SMALLEST_GPU:
+        raise HardwareError(f"--gpu '{spec}' has no memory to plan with; write for example {backend}:12GiB.")
+    kind = "unified" if backend == "metal" else "dedicated"
+    return Device(
+        id=device_id(backend, 0), backend=backend, name=f"{backend} {format_bytes(total)}", total_bytes=total,
+        free_bytes=total, memory_kind=kind, integrated=kind == "unified", source="given",
+    )  # fmt: skip
+
+
+def _table_device(part: GpuPart, size_bytes: int | None, ram_bytes: int | None, spec: str) -> Device:
+    total, shared = part.memory_bytes[0], None
+    if part.memory_kind == "unified":
+        memory = size_bytes if size_bytes is not None else ram_bytes
+        if memory is None:
+            if len(part.memory_bytes) > 1:
+                sizes = ", ".join(f"{part.name} {size >> 30}GB" for size in part.memory_bytes)
+                raise HardwareError(
+                    f"'{spec}' works in the machine's RAM, which may be of several sizes: "
+                    f"{sizes}; give one of these or --ram SIZE."
+                )
+            memory = part.memory_bytes[0]
+        total = shared = unified_budget_bytes(part, memory)
+    return Device(
+        id=device_id(part.backend, 0), backend=part.backend, name=part.name, total_bytes=total, free_bytes=total,
+        memory_kind=part.memory_kind, integrated=part.memory_kind == "unified",
+        bandwidth_bytes_per_s=part.bandwidth_bytes_per_s, bandwidth_source=f"rules/gpus.toml: {part.source}",
+        link_bytes_per_s=part.link_bytes_per_s, f16_tflops=part.f16_tflops,
+        compute_capability=part.compute_capability, source="rules/gpus.toml", shared_bytes=shared,
+    )  # fmt: skip
+
+
+def unified_budget_bytes(part: GpuPart, ram_bytes: int) -> int:
+    """Bytes of `ram_bytes` RAM that the GPU of a chip may use where nobody changed the system's defaults.
+
+    Apple: Metal's working-set limit. AMD on Linux: half of RAM (the kernel's default for GTT). Intel: three
+    quarters. NVIDIA's boards: all of it.
+    """
+    if part.vendor == "apple":
+        return metal_budget_bytes(ram_bytes)
+    if part.vendor == "amd":
+        return ram_bytes // 2
+    if part.vendor == "intel":
+        return ram_bytes * 3 // 4
+    return ram_bytes
+
+
+def _with_free(device: Device, free_bytes: int, spec: str) -> Device:
+    total = device.total_bytes
+    if free_bytes > total:
+        if device.memory_kind != "unified":
+            raise HardwareError(
+                f"--gpu '{spec}' has more free memory than the card's {format_bytes(total)}; give at most that after @."
+            )
+        # The limit of a chip in system memory can be raised; who says so is believed.
+        total = free_bytes
+    return replace(device, free_bytes=free_bytes, total_bytes=total)
+
+
+def number_devices(devices: Sequence[Device]) -> tuple[Device, ...]:
+    """Give each device its number within its backend, in the order given."""
+    counts: dict[str, int] = {}
+    numbered = []
+    for device in devices:
+        number = counts.get(device.backend, 0)
+        counts[device.backend] = number + 1
+        numbered.append(replace(device, id=device_id(device.backend, number)))
+    return tuple(numbered)
+
+
+def _named_ram_bytes(specs: Sequence[str], table: GpuTable) -> int | None:
+    """RAM that a SPEC itself names ("M2 Ultra 192GB"), or that its chip is only sold with."""
+    for spec in specs:
+        name = spec.rpartition("@")[0] or spec
+        if ":" in name:
+            continue
+        part, size_bytes = table.lookup(name.strip()) if name.strip() else (None, None)
+        if part is not None and part.memory_kind == "unified":
+            if size_bytes is not None:
+                return size_bytes
+            if len(part.memory_bytes) == 1:
+                return part.memory_bytes[0]
+    return None
+
+
+def given_host(
+    gpus: Sequence[str], no_gpu: bool, ram: int | None, base: HostSnapshot | None, table: GpuTable
+) -> HostSnapshot:
+    """Build the machine that `--gpu`, `--no-gpu` and `--ram` describe, on top of the probed one.
+
+    `ram` is in bytes; without it the RAM of `base` counts, unless a SPEC names it. Without any GPU flag the
+    devices of `base` stay. Raises HardwareError, also where the RAM cannot be known.
+    """
+    if gpus and no_gpu:
+        raise HardwareError("--gpu and --no-gpu contradict each other; give one of them.")
+    if ram is not None and ram <= 0:
+        raise HardwareError("--ram must be more than 0, as in --ram 32GiB.")
+    named = _named_ram_bytes(gpus, table) if ram is None else None
+    notes: list[str] = []
+    if ram is not None or named is not None:
+        size = ram if ram is not None else named or 0
+        memory = Ram(total_bytes=size, available_bytes=size)
+        notes.append(f"RAM as given: {format_bytes(size)}, all of it free")
+    elif base is not None and base.ram.total_bytes > 0:
+        memory = base.ram
+        notes.append("RAM of this machine; --ram SIZE imagines another")
+    else:
+        raise HardwareError("The size of this machine's RAM cannot be read; give it with --ram SIZE.")
+    if gpus:
+        # Only a size that somebody gave decides for a chip in system memory; this machine's RAM says nothing of it.
+        chosen = number_devices([parse_gpu_spec(spec, table, ram_bytes=ram) for spec in gpus])
+        idle: tuple[Device, ...] = ()
+    elif no_gpu or base is None:
+        chosen, idle = (), ()
+    else:
+        chosen, idle = base.devices, base.idle_devices
+    if (ram is not None or named is not None) and any(device.memory_kind == "unified" for device in chosen):
+        unified = next(device for device in chosen if device.memory_kind == "unified")
+        memory = replace(
+            memory,
+            bandwidth_bytes_per_s=unified.bandwidth_bytes_per_s,
+            bandwidth_source=unified.bandwidth_source,
+        )
+    return HostSnapshot(
+        devices=chosen,
+        ram=memory,
+        cpu=base.cpu if base is not None else Cpu("unknown", 1, 1),
+        platform="darwin" if any(device.backend == "metal" for device in chosen) else _platform(base),
+        storage=base.storage if base is not None else (),
+        probes=base.probes if base is not None else (),
+        origin="given",
+        notes=(*(base.notes if base is not None and not gpus and not no_gpu else ()), *notes),
+        idle_devices=idle,
+    )
+
+
+def _platform(base: HostSnapshot | None) -> str:
+    return base.platform if base is not None else "linux"
