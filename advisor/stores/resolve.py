@@ -8,7 +8,6 @@ from advisor.gguf_header import GgufHeader, merge, read_header, read_snapshot, s
 from advisor.gguf_header.errors import BadSnapshotError, EmptyFileError, excerpt, printable
 from advisor.gguf_header.limits import MAX_SNAPSHOT_BYTES
 from advisor.gguf_header.shards import missing_shard
-from advisor.stores import hugging_face, ollama
 from advisor.stores.errors import ModelNotFoundError, NoModelError, SeveralModelsError
 from advisor.stores.files import expand, is_companion, open_regular, read_small, unreadable
 
@@ -58,6 +57,8 @@ def _is_path(argument: str) -> bool:
 
 
 def _find_in_stores(name: str) -> str:
+    from advisor.stores import hugging_face, ollama  # most runs name a file
+
     # the Hugging Face cache knows names with one slash; Ollama knows none, one and two
     found = hugging_face.find(name) or ollama.find(name)
     if found:
