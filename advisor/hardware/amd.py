@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from advisor.hardware._read import key_values, list_folder, read_int, read_text, sysfs_link_bytes_per_s, under
 from advisor.hardware.drm_clients import drm_process_use
@@ -36,10 +35,14 @@ _ROCM_LIBRARIES = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
 class _KfdNode:
-    gfx: str
-    bandwidth_bytes_per_s: int | None
+    """One GPU in the KFD topology. A plain class: a dataclass costs a millisecond to define."""
+
+    __slots__ = ("bandwidth_bytes_per_s", "gfx")
+
+    def __init__(self, gfx: str, bandwidth_bytes_per_s: int | None) -> None:
+        self.gfx = gfx
+        self.bandwidth_bytes_per_s = bandwidth_bytes_per_s
 
 
 def probe_amd(*, root: str = "/", environ: Mapping[str, str], ram: Ram) -> tuple[tuple[Device, ...], ProbeReport]:

@@ -10,19 +10,12 @@ from dataclasses import replace
 
 from advisor.errors import HardwareError, UsageError
 from advisor.hardware.apple import metal_budget_bytes
+from advisor.hardware.device_ids import BACKENDS, device_id, number_devices
 from advisor.hardware.gpu_table import GpuPart, GpuTable
 from advisor.host import Cpu, Device, HostSnapshot, Ram
 from advisor.units import format_bytes, parse_size
 
-BACKENDS = ("cuda", "rocm", "vulkan", "metal", "sycl")
-# What llama.cpp calls the first device of a backend, without the number.
-_ID_PREFIXES = {"cuda": "CUDA", "rocm": "ROCm", "vulkan": "Vulkan", "metal": "MTL", "sycl": "SYCL"}
 _SMALLEST_GPU = 64 << 20
-
-
-def device_id(backend: str, number: int) -> str:
-    """llama.cpp's name of a device: CUDA0, ROCm0, Vulkan0, MTL0, SYCL0."""
-    return f"{_ID_PREFIXES.get(backend, backend)}{number}"
 
 
 def parse_gpu_spec(text: str, table: GpuTable, *, ram_bytes: int | None = None) -> Device:
@@ -117,17 +110,6 @@ def _with_free(device: Device, free_bytes: int, spec: str) -> Device:
         # The limit of a chip in system memory can be raised; who says so is believed.
         total = free_bytes
     return replace(device, free_bytes=free_bytes, total_bytes=total)
-
-
-def number_devices(devices: Sequence[Device]) -> tuple[Device, ...]:
-    """Give each device its number within its backend, in the order given."""
-    counts: dict[str, int] = {}
-    numbered = []
-    for device in devices:
-        number = counts.get(device.backend, 0)
-        counts[device.backend] = number + 1
-        numbered.append(replace(device, id=device_id(device.backend, number)))
-    return tuple(numbered)
 
 
 def _named_ram_bytes(specs: Sequence[str], table: GpuTable) -> int | None:

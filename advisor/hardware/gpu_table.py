@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 from advisor.errors import HardwareError, RuleError
 from advisor.hardware._read import pcie_bytes_per_s
+from advisor.hardware.device_ids import BACKENDS
 
 GIB = 1 << 30
-_BACKENDS = ("cuda", "rocm", "vulkan", "metal", "sycl")
 _VENDORS = ("nvidia", "amd", "intel", "apple")
 _SHARED_KEYS = ("vendor", "backend", "memory_kind", "compute_capability", "pcie", "source")
 _PART_KEYS = (*_SHARED_KEYS, "name", "aliases", "memory_gib", "bandwidth_gb_per_s", "f16_tflops", "pci_ids", "note")
+_KNOWN_PART_KEYS = frozenset(_PART_KEYS)
 _GROUP_KEYS = (*_SHARED_KEYS, "name", "parts", "note", "measured")
 # Words around a name that vendors, drivers and people put there or leave away.
 _NOISE = frozenset({
@@ -234,47 +235,56 @@ def _part(values: Mapping[str, object], group: str, path: str) -> GpuPart:
     name = values.get("name")
     if not isinstance(name, str) or not name:
         raise RuleError(f"{path}: a part of group '{group}' has no 'name'.")
-    for key in values:
-        if key not in _PART_KEYS:
-            raise RuleError(f"{path}: unknown key '{key}' at '{name}'; known are {', '.join(_PART_KEYS)}.")
-
-    def text(key: str, choices: Sequence[str] = (), default: str | None = None) -> str | None:
-        value = values.get(key, default)
-        if value is None:
-            return None
-        if not isinstance(value, str) or not value or (choices and value not in choices):
-            expected = " or ".join(choices) or "a text"
-            raise RuleError(f"{path}: '{key}' of '{name}' must be {expected}.")
-        return value
-
-    def number(key: str, value: object, highest: float) -> float:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= highest:
-            raise RuleError(f"{path}: '{key}' of '{name}' must be a number above 0 and up to {highest:g}.")
-        return float(value)
-
-    def texts(key: str) -> tuple[str, ...]:
-        value = values.get(key, [])
-        if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
-            raise RuleError(f"{path}: '{key}' of '{name}' must be a list of texts.")
-        return tuple(value)
-
-    vendor, backend, source = text("vendor", _VENDORS), text("backend", _BACKENDS), text("source")
-    if vendor is None or backend is None or source is None:
-        missing = "vendor" if vendor is None else "backend" if backend is None else "source"
-        raise RuleError(f"{path}: '{missing}' of '{name}' is missing; every part has one, its own or its group's.")
-    kind = text("memory_kind", ("dedicated", "unified"), "dedicated") or "dedicated"
+    if not values.keys() <= _KNOWN_PART_KEYS:
+        key = next(key for key in values if key not in _KNOWN_PART_KEYS)
+        raise RuleError(f"{path}: unknown key '{key}' at '{name}'; known are {', '.join(_PART_KEYS)}.")
+    for key in ("vendor", "backend", "source"):
+        if key not in values:
+            raise RuleError(f"{path}: '{key}' of '{name}' is missing; every part has one, its own or its group's.")
+    where = f"of '{name}'"
+    kind = _text(values, "memory_kind", where, path, ("dedicated", "unified")) or "dedicated"
     memory = values.get("memory_gib")
     sizes = memory if isinstance(memory, list) else [memory]
     if not sizes or (isinstance(memory, list) and kind != "unified"):
         raise RuleError(f"{path}: 'memory_gib' of '{name}' must be one number; only unified memory has several.")
     return GpuPart(
-        name=name, vendor=vendor, backend=backend, memory_kind=kind, source=source,
-        memory_bytes=tuple(sorted(round(number("memory_gib", size, 4096) * GIB) for size in sizes)),
-        bandwidth_bytes_per_s=round(number("bandwidth_gb_per_s", values.get("bandwidth_gb_per_s"), 100_000) * 1e9),
-        f16_tflops=number("f16_tflops", values.get("f16_tflops"), 100_000),
-        link_bytes_per_s=_link(text("pcie"), name, path), compute_capability=text("compute_capability"),
-        aliases=texts("aliases"), pci_ids=texts("pci_ids"),
+        name,
+        _text(values, "vendor", where, path, _VENDORS) or "",
+        _text(values, "backend", where, path, BACKENDS) or "",
+        tuple(sorted([round(_number("memory_gib", size, 4096, where, path) * GIB) for size in sizes])),
+        kind,
+        round(_number("bandwidth_gb_per_s", values.get("bandwidth_gb_per_s"), 100_000, where, path) * 1e9),
+        _number("f16_tflops", values.get("f16_tflops"), 100_000, where, path),
+        _link(_text(values, "pcie", where, path), name, path),
+        _text(values, "compute_capability", where, path),
+        _text(values, "source", where, path) or "",
+        _texts(values, "aliases", where, path),
+        _texts(values, "pci_ids", where, path),
     )  # fmt: skip
+
+
+def _text(values: Mapping[str, object], key: str, where: str, path: str, choices: Sequence[str] = ()) -> str | None:
+    value = values.get(key)
+    if value is None:
+        return None
+    if not isinstance(value, str) or not value or (choices and value not in choices):
+        raise RuleError(f"{path}: '{key}' {where} must be {' or '.join(choices) or 'a text'}.")
+    return value
+
+
+def _number(key: str, value: object, highest: float, where: str, path: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= highest:
+        raise RuleError(f"{path}: '{key}' {where} must be a number above 0 and up to {highest:g}.")
+    return float(value)
+
+
+def _texts(values: Mapping[str, object], key: str, where: str, path: str) -> tuple[str, ...]:
+    value = values.get(key)
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
+        raise RuleError(f"{path}: '{key}' {where} must be a list of texts.")
+    return tuple(value)
 
 
 def _link(pcie: str | None, name: str, path: str) -> int | None:

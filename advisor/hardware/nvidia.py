@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from advisor.hardware._read import pcie_bytes_per_s, read_text, under
@@ -34,13 +34,15 @@ _TEGRA = {
 }
 
 
-@dataclass(frozen=True)
 class _Card:
-    """One CUDA-visible device before it gets its number."""
+    """One CUDA-visible device before it gets its number. A plain class: a dataclass costs a millisecond to define."""
 
-    device: Device
-    speed: int  # cores x clock, the nearest NVML gets to CUDA's "fastest first"
-    parent_uuid: str | None = None  # of a MIG instance
+    __slots__ = ("device", "parent_uuid", "speed")
+
+    def __init__(self, device: Device, speed: int, parent_uuid: str | None = None) -> None:
+        self.device = device
+        self.speed = speed  # cores x clock, the nearest NVML gets to CUDA's "fastest first"
+        self.parent_uuid = parent_uuid  # of a MIG instance
 
 
 def probe_nvidia(

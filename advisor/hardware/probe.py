@@ -5,17 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from advisor.hardware.amd import probe_amd
-from advisor.hardware.apple import probe_apple
-from advisor.hardware.engine_list import probe_engine_list
-from advisor.hardware.given import number_devices
-from advisor.hardware.gpu_table import GpuTable
+from advisor.hardware.device_ids import number_devices
 from advisor.hardware.intel import probe_intel
 from advisor.hardware.nvidia import probe_nvidia
-from advisor.hardware.storage import probe_storage
 from advisor.hardware.system import probe_system
 from advisor.host import Device, HostSnapshot, ProbeReport, Storage
+
+if TYPE_CHECKING:
+    from advisor.hardware.gpu_table import GpuTable
 
 _DISAGREEMENT = 0.05  # of the total: below that, drivers merely count their own share differently
 
@@ -47,12 +47,16 @@ def probe_host(
             found.extend(devices)
             reports.append(report)
     elif platform == "darwin":
+        from advisor.hardware.apple import probe_apple  # each platform loads only its own probes
+
         devices, report = probe_apple(ram=ram, platform=platform)
         found.extend(devices)
         reports.append(report)
     notes: list[str] = []
     merged = _once(found)
     if ask_engine:
+        from advisor.hardware.engine_list import probe_engine_list
+
         listed, report = probe_engine_list(environ=environ)
         reports.append(report)
         if report.status == "ok":
@@ -64,6 +68,8 @@ def probe_host(
     devices_in_use, idle = _leave_integrated_idle(merged)
     storage: tuple[Storage, ...] = ()
     if storage_folders:
+        from advisor.hardware.storage import probe_storage
+
         storage, report = probe_storage(storage_folders, root=root)
         reports.append(report)
     unified = next((device for device in devices_in_use if device.memory_kind == "unified"), None)

@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from advisor.errors import HardwareError
+from advisor.hardware.device_ids import BACKENDS
 from advisor.host import Cpu, Device, HostSnapshot, ProbeReport, ProcessUse, Ram, Storage
 
 SCHEMA = "advisor.hardware/1"
 _MAX_BYTES = 1 << 60
 _MAX_ITEMS = 1024
 _MAX_TEXT = 4096
-_BACKENDS = ("cuda", "rocm", "vulkan", "metal", "sycl")
 
 
 def to_json(snapshot: HostSnapshot) -> dict[str, Any]:
@@ -81,8 +81,8 @@ def _device(item: _Reader) -> Device:
     if free > total:
         item.fail("free_bytes", "is more than total_bytes")
     backend = item.required("backend", item.text)
-    if backend not in _BACKENDS:
-        item.fail("backend", f"must be one of {', '.join(_BACKENDS)}")
+    if backend not in BACKENDS:
+        item.fail("backend", f"must be one of {', '.join(BACKENDS)}")
     kind = item.optional("memory_kind", item.text) or "dedicated"
     if kind not in ("dedicated", "unified"):
         item.fail("memory_kind", 'must be "dedicated" or "unified"')
