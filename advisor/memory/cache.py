@@ -119,5 +119,6 @@ def refusal(spec: ModelSpec, settings: RunSettings, flash_attn_possible: bool) -
             continue
         for kind, size, side in ((type_k, layer.head_size_k, "k"), (type_v, layer.head_size_v, "v")):
             if kind.is_quantized and size % kind.block_elements:
-                return f"head size {size} is no multiple of {kind.name}'s block of {kind.block_elements} (cache_type_{side})"
+                block = kind.block_elements
+                return f"head size {size} is no multiple of {kind.name}'s block of {block} (cache_type_{side})"
     return None

@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-_BACKEND_SCHEMA = {
+_BACKEND_SCHEMA: dict[str, object] = {
     "device": "str",
     "alignment_bytes": "int",
     "quantized_row_multiple": "int",
     "f16_scratch_in_flash_attn": "bool",
     "pipeline_copies": "int",
-    "get_rows_types?": "list[str]",
-    "flash_attn_head_sizes?": "list[int]",
-    "flash_attn_pairs?": "list[list[int]]",
+    "get_rows_types?": ["str"],
+    "flash_attn_head_sizes?": ["int"],
+    "flash_attn_pairs?": [["int"]],
     "flash_attn_head_multiple?": "int",
-    "flash_attn_cache_types": "list[str]",
+    "flash_attn_cache_types": ["str"],
     "overhead_bytes": "int",
     "overhead_low_bytes": "int",
     "overhead_high_bytes": "int",
@@ -56,7 +56,7 @@ SCHEMA: dict[str, object] = {
     },
     "cpu": {
         "alignment_bytes": "int",
-        "repack_types": "list[str]",
+        "repack_types": ["str"],
         "repack_row_multiple": "int",
         "source": "str",
     },

@@ -63,7 +63,7 @@ def _cumulative(weights: Sequence[float]) -> list[float]:
 
 
 class Overrides:
-    """`-ot`, `--cpu-moe` and `--n-cpu-moe` as one question: which buffer does this tensor name go to?"""
+    """`-ot`, `--cpu-moe` and `--n-cpu-moe` as one question: where does a tensor of this name go."""
 
     def __init__(self, settings: RunSettings, device_ids: Sequence[str]) -> None:
         self._n_cpu_moe = settings.n_cpu_moe

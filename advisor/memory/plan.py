@@ -34,45 +34,82 @@ class DeviceLike(Protocol):
     def free_bytes(self) -> int: ...  # noqa: D102
 
 
+class Planner:
+    """Plans for one model on one set of devices; weights and placement are kept between plans that share them."""
+
+    def __init__(
+        self, spec: ModelSpec, engine: EngineSpec, devices: Sequence[DeviceLike], *, server: bool = True
+    ) -> None:
+        self._spec, self._engine, self._devices, self._server = spec, engine, devices, server
+        self._backends = [engine.backends[device.backend] for device in devices]
+        self._placed: dict[tuple[object, ...], tuple[tuple[int, ...], Overrides, WeightBytes]] = {}
+
+    def _place(self, settings: RunSettings) -> tuple[tuple[int, ...], Overrides, WeightBytes]:
+        key = (settings.n_gpu_layers, settings.n_cpu_moe, settings.tensor_overrides, settings.split_mode,
+               settings.tensor_split, settings.main_gpu, settings.mmap, settings.repack)  # fmt: skip
+        known = self._placed.get(key)
+        if known is None:
+            free = [device.free_bytes for device in self._devices]
+            placement = place_layers(settings, self._spec.n_layer_all, free)
+            overrides = Overrides(settings, [device.id for device in self._devices])
+            weights = place_weights(self._spec, settings, self._engine, placement, self._backends, overrides)
+            known = self._placed[key] = (placement, overrides, weights)
+        return known
+
+    def plan(self, settings: RunSettings) -> MemoryPlan:
+        """Bytes per device and component. `settings` come from resolve_settings for the same devices."""
+        spec, engine, backends = self._spec, self._engine, self._backends
+        placement, overrides, weights = self._place(settings)
+        cache, host_cache = place_cache(spec, settings, placement, backends)
+        flash, off_by_auto, unsupported = resolve_flash_attn(spec, settings, placement, backends)
+        computes, host_compute = _compute(
+            spec, settings, engine, backends, placement, weights, overrides, flash, off_by_auto, unsupported
+        )
+        plans = []
+        for index, device in enumerate(self._devices):
+            blocks = [i for i in range(spec.n_layer_all) if placement[i] == index]
+            used = weights.devices[index] + cache[index] + computes[index].high > 0
+            plans.append(
+                DevicePlan(
+                    id=device.id,
+                    weights_bytes=weights.devices[index],
+                    cache_bytes=cache[index],
+                    compute=computes[index],
+                    overhead_bytes=backends[index].overhead_bytes if used else 0,
+                    layers=(blocks[0], blocks[-1]) if blocks else None,
+                    n_layers=len(blocks),
+                    has_output=placement[spec.n_layer_all] == index,
+                )
+            )
+        extras = {"prompt_cache_bytes": 0, "context_checkpoints_bytes": 0}
+        host = HostPlan(
+            weights_bytes=weights.host,
+            cache_bytes=host_cache,
+            compute=host_compute,
+            output_bytes=4 * spec.n_vocab * max(settings.n_parallel, 1) if spec.has_logits else 0,
+            mapped_bytes=weights.mapped,
+            repack_bytes=weights.repack,
+            extras=_extras(spec, settings, engine) if self._server else extras,
+        )
+        return MemoryPlan(
+            settings=settings,
+            flash_attn=flash,
+            devices=tuple(plans),
+            host=host,
+            refused=refusal(spec, settings, flash),
+            notes=(),
+            placement=placement,
+            read_device_bytes=weights.read_devices,
+            read_host_bytes=weights.read_host,
+            host_expert_blocks=weights.host_expert_blocks,
+        )
+
+
 def plan_memory(
     spec: ModelSpec, settings: RunSettings, engine: EngineSpec, devices: Sequence[DeviceLike], *, server: bool = True
 ) -> MemoryPlan:
-    """Bytes per device and component. `settings` come from resolve_settings for the same devices."""
-    backends = [engine.backends[device.backend] for device in devices]
-    placement = place_layers(settings, spec.n_layer_all, [device.free_bytes for device in devices])
-    overrides = Overrides(settings, [device.id for device in devices])
-    weights = place_weights(spec, settings, engine, placement, backends, overrides)
-    cache, host_cache = place_cache(spec, settings, placement, backends)
-    flash, off_by_auto, unsupported = resolve_flash_attn(spec, settings, placement, backends)
-    computes, host_compute = _compute(
-        spec, settings, engine, backends, placement, weights, overrides, flash, off_by_auto, unsupported
-    )
-    plans = []
-    for index, device in enumerate(devices):
-        blocks = [i for i in range(spec.n_layer_all) if placement[i] == index]
-        used = weights.devices[index] + cache[index] + computes[index].high > 0
-        plans.append(
-            DevicePlan(
-                id=device.id,
-                weights_bytes=weights.devices[index],
-                cache_bytes=cache[index],
-                compute=computes[index],
-                overhead_bytes=backends[index].overhead_bytes if used else 0,
-                layers=(blocks[0], blocks[-1]) if blocks else None,
-                n_layers=len(blocks),
-                has_output=placement[spec.n_layer_all] == index,
-            )
-        )
-    host = HostPlan(
-        weights_bytes=weights.host,
-        cache_bytes=host_cache,
-        compute=host_compute,
-        output_bytes=4 * spec.n_vocab * max(settings.n_parallel, 1) if spec.has_logits else 0,
-        mapped_bytes=weights.mapped,
-        repack_bytes=weights.repack,
-        extras=_extras(spec, settings, engine) if server else {"prompt_cache_bytes": 0, "context_checkpoints_bytes": 0},
-    )
-    return MemoryPlan(settings, flash, tuple(plans), host, refusal(spec, settings, flash), ())
+    """One plan; for many plans of one model keep a Planner."""
+    return Planner(spec, engine, devices, server=server).plan(settings)
 
 
 def resolve_flash_attn(
@@ -105,7 +142,8 @@ def resolve_flash_attn(
 
 def _compute(
     spec: ModelSpec, settings: RunSettings, engine: EngineSpec, backends: Sequence[BackendRules],
-    placement: Sequence[int], weights: WeightBytes, overrides: Overrides, flash: bool, off_by_auto: bool, unsupported: bool,
+    placement: Sequence[int], weights: WeightBytes, overrides: Overrides,
+    flash: bool, off_by_auto: bool, unsupported: bool,
 ) -> tuple[list[Interval], Interval]:  # fmt: skip
     """(compute per device, compute on the host)."""
     if not backends:
@@ -124,7 +162,7 @@ def _compute(
         return _unsupported_flash(r, backends, placement, host)
     if everything_on_gpu:
         return _all_on_gpu(r, backends, placement, host)
-    return _mixed(r, backends, placement, weights, overrides, host)
+    return _mixed(r, backends, placement, weights, host)
 
 
 def _all_on_gpu(
@@ -172,8 +210,7 @@ def _unsupported_flash(
 
 
 def _mixed(
-    r: Reserve, backends: Sequence[BackendRules], placement: Sequence[int], weights: WeightBytes, overrides: Overrides,
-    host: int,
+    r: Reserve, backends: Sequence[BackendRules], placement: Sequence[int], weights: WeightBytes, host: int
 ) -> tuple[list[Interval], Interval]:  # fmt: skip
     """Weights, experts or cache on the host: the first GPU computes them too for large batches."""
     spec, settings = r.spec, r.settings

@@ -65,3 +65,7 @@ class MemoryPlan:
     host: HostPlan
     refused: str | None  # why the engine would refuse these settings, None if it takes them
     notes: tuple[str, ...]
+    placement: tuple[int, ...]  # device index of each block and, last, of the output; -1 = host
+    read_device_bytes: tuple[int, ...]  # weights read for one token, per device
+    read_host_bytes: int
+    host_expert_blocks: int

@@ -25,6 +25,9 @@ class WeightBytes:
     mapped: int  # file span from the first to the last host tensor, what CPU_Mapped prints
     repack: int
     host_tensors: tuple[WeightTensor, ...]  # block tensors and output that live on the host
+    read_devices: tuple[int, ...]  # bytes read for one token: of experts only the share that is used
+    read_host: int
+    host_expert_blocks: int  # blocks on a GPU whose experts stay on the host
 
 
 def tensor_device_bytes(n_bytes: int, ggml_type: int, ne0: int, backend: BackendRules) -> int:
@@ -46,14 +49,26 @@ def place_weights(
 ) -> WeightBytes:
     """Distribute every loaded tensor. `placement` is place_layers' answer."""
     devices = [0] * len(backends)
-    host = repack = 0
+    read_devices = [0] * len(backends)
+    host = repack = read_host = 0
+    expert_blocks: set[int] = set()
+    used_share = spec.n_expert_used / spec.n_expert if spec.n_expert else 1.0
     host_tensors: list[WeightTensor] = []
     output_device = placement[spec.n_layer_all]
     homes = set(placement[: spec.n_layer_all])
     align = engine.cpu_alignment_bytes
 
     def add(tensor: WeightTensor, device: int) -> None:
-        nonlocal host, repack
+        nonlocal host, repack, read_host
+        read = 0 if tensor.place == "input" else tensor.n_bytes
+        if "exps." in tensor.name:
+            read = int(read * used_share)
+            if device == HOST and placement[min(tensor.block, spec.n_layer_all - 1)] != HOST:
+                expert_blocks.add(tensor.block)
+        if device != HOST:
+            read_devices[device] += read
+        else:
+            read_host += read
         if device == HOST:
             host += round_up(tensor.n_bytes, align)
             if tensor.place in ("block", "output"):
@@ -86,17 +101,30 @@ def place_weights(
         table = next(tensor for tensor in spec.tensors if tensor.name == "token_embd.weight")
         if output_device != HOST:
             add(table._replace(place="output"), output_device)
-        elif _second_copy_on_host(spec, settings, table, backends):
-            host += round_up(table.n_bytes, align)
+        else:
+            read_host += table.n_bytes
+            if _second_copy_on_host(spec, settings, table, backends):
+                host += round_up(table.n_bytes, align)
     repacked = repack if settings.repack and not backends else 0
-    return WeightBytes(tuple(devices), host, host if settings.mmap else 0, repacked, tuple(host_tensors))
+    return WeightBytes(
+        devices=tuple(devices),
+        host=host,
+        mapped=host if settings.mmap else 0,
+        repack=repacked,
+        host_tensors=tuple(host_tensors),
+        read_devices=tuple(read_devices),
+        read_host=read_host,
+        host_expert_blocks=len(expert_blocks),
+    )
 
 
 def _repacked(tensor: WeightTensor, engine: EngineSpec) -> bool:
     """CPU_REPACK takes plain matrices and stacks of experts; lookup tables and other 3-D tensors stay as they are."""
     if tensor.place == "input" or not (len(tensor.shape) == 2 or "exps" in tensor.name):
         return False
-    return GGML_TYPES[tensor.ggml_type].name in engine.repack_types and tensor.shape[1] % engine.repack_row_multiple == 0
+    return (
+        GGML_TYPES[tensor.ggml_type].name in engine.repack_types and tensor.shape[1] % engine.repack_row_multiple == 0
+    )
 
 
 def _second_copy_on_host(

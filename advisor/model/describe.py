@@ -53,11 +53,15 @@ def describe(header: GgufHeader, rule: ArchRule, *, load_mtp: bool = False) -> M
         )
     n_nextn = meta.integer("nextn_predict_layers", 0)
     if n_nextn >= n_layer_all:
-        raise ModelError(f"{header.path}: nextn_predict_layers is {n_nextn} of {n_layer_all} blocks; the file is damaged.")
+        raise ModelError(
+            f"{header.path}: nextn_predict_layers is {n_nextn} of {n_layer_all} blocks; the file is damaged."
+        )
     n_layer = n_layer_all - n_nextn
     n_embd = meta.integer("embedding_length")
     if n_embd == 0:
-        raise ModelError(f"{header.path}: '{architecture}.embedding_length' is 0; the file is damaged, download it again.")
+        raise ModelError(
+            f"{header.path}: '{architecture}.embedding_length' is 0; the file is damaged, download it again."
+        )
     shapes = {tensor.name: tensor.shape for tensor in header.tensors}
     output_tensors = frozenset(str(name) for name in _strings(rule.weights.get("output_tensors", ())))
     mtp = load_mtp and not rule.weights.get("mtp_always_skipped", False)
@@ -66,9 +70,7 @@ def describe(header: GgufHeader, rule: ArchRule, *, load_mtp: bool = False) -> M
     tied = not has_head and bool(rule.weights.get("tied_output", True)) and "token_embd.weight" in shapes
     notes = []
     if not rule.file:
-        notes.append(
-            f"architecture '{architecture}' has no rule file: plain full attention in every block is assumed"
-        )
+        notes.append(f"architecture '{architecture}' has no rule file: plain full attention in every block is assumed")
     elif rule.checked != "measured":
         notes.append(f"{rule.file} was read from the engine's source, not measured")
     n_vocab = header.n_vocab or meta.integer("vocab_size", 0) or _rows(shapes, "token_embd.weight")
@@ -105,7 +107,9 @@ def describe(header: GgufHeader, rule: ArchRule, *, load_mtp: bool = False) -> M
 def _shape_facts(meta: Metadata, rule: ArchRule, shapes: dict[str, tuple[int, ...]], n_layer_all: int) -> ShapeFacts:
     pattern = ""
     if rule.window and window_tokens(meta, rule, n_layer_all):
-        pattern = "chunked" if rule.window.get("chunked") else "symmetric" if rule.window.get("symmetric") else "sliding"
+        pattern = (
+            "chunked" if rule.window.get("chunked") else "symmetric" if rule.window.get("symmetric") else "sliding"
+        )
     return ShapeFacts(
         window_pattern=pattern,
         head_size_k_mla=meta.integer("attention.key_length_mla", 0) if rule.latent else 0,

@@ -5,8 +5,28 @@ from __future__ import annotations
 from advisor.gguf_header.types import GgufHeader
 
 _IMAGE_ARCHITECTURES = frozenset(
-    "aura cosmos flux hidream hunyuan_video hyvid ltxv lumina2 pig qwen_image sd1 sd3 sdxl wan wanvideo chroma omnigen "
-    "z_image flux2 zimage".split()
+    [
+        "aura",
+        "cosmos",
+        "flux",
+        "hidream",
+        "hunyuan_video",
+        "hyvid",
+        "ltxv",
+        "lumina2",
+        "pig",
+        "qwen_image",
+        "sd1",
+        "sd3",
+        "sdxl",
+        "wan",
+        "wanvideo",
+        "chroma",
+        "omnigen",
+        "z_image",
+        "flux2",
+        "zimage",
+    ]
 )
 _AUDIO_ARCHITECTURES = frozenset(("whisper", "wavtokenizer-dec", "acestep", "outetts-vocoder"))
 _DRAFT_ARCHITECTURES = frozenset(("eagle3", "dflash", "gemma4-assistant"))

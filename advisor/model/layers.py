@@ -77,7 +77,7 @@ def recurrent_layers(
 
 
 def state_sizes(meta: Metadata, rule: ArchRule, n_head: int, n_embd: int) -> tuple[int, int]:
-    """(r, s): f32 values of convolution and recurrent state per sequence and block (llama_hparams::n_embd_r, n_embd_s)."""
+    """(r, s): f32 values of convolution and recurrent state per sequence and block (n_embd_r and n_embd_s)."""
     state = rule.recurrent.get("state")
     conv = meta.integer("ssm.conv_kernel", 0)
     if state == "wkv":
@@ -138,9 +138,7 @@ def indexer_head_size(meta: Metadata, rule: ArchRule, index: int) -> int:
     return size
 
 
-def feed_forward(
-    meta: Metadata, shapes: Shapes, index: int, n_ff: int, n_expert_used: int
-) -> tuple[int, bool, int, int, int]:
+def feed_forward(shapes: Shapes, index: int, n_ff: int, n_expert_used: int) -> tuple[int, bool, int, int, int]:
     """(dense width, gated, expert width, experts used, shared width) of block `index`, from its tensors."""
     prefix = f"blk.{index}."
     up_experts = shapes.get(prefix + "ffn_up_exps.weight") or shapes.get(prefix + "ffn_gate_up_exps.weight")
@@ -171,7 +169,9 @@ def describe_layers(meta: Metadata, rule: ArchRule, shapes: Shapes, n_layer: int
     size_k_window = meta.integer("attention.key_length_swa", size_k)
     size_v_window = meta.integer("attention.value_length_swa", size_v)
     latent = (
-        rule.latent and meta.integer("attention.key_length_mla", 0) > 0 and meta.integer("attention.value_length_mla", 0) > 0
+        rule.latent
+        and meta.integer("attention.key_length_mla", 0) > 0
+        and meta.integer("attention.value_length_mla", 0) > 0
     )
     recurrent = recurrent_layers(meta, rule, n_layer, n_head_kv, n_ff)
     n_window = window_tokens(meta, rule, n_layer_all)
@@ -185,7 +185,7 @@ def describe_layers(meta: Metadata, rule: ArchRule, shapes: Shapes, n_layer: int
         filtered = (recurrent[i] and not both) or (rule.recurrent.get("layers") == "no_kv_heads_no_ff" and n_ff[i] > 0)
         no_attention = filtered or n_head_kv[i] == 0 or n_head[i] == 0
         kind = "none" if no_attention else "latent" if latent else "window" if windowed[i] else "full"
-        width, gated, expert, used, shared = feed_forward(meta, shapes, i, n_ff[i], n_used[i])
+        width, gated, expert, used, shared = feed_forward(shapes, i, n_ff[i], n_used[i])
         layers.append(
             LayerSpec(
                 index=i,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.errors import ModelError
-from advisor.gguf_header.types import ArraySummary, GgufHeader, Value
+from advisor.gguf_header.types import GgufHeader, Value
 
 MAX_LAYERS = 512  # LLAMA_MAX_LAYERS, llama.cpp b11434 src/llama-hparams.h
 _MAX_INTEGER = 1 << 40
@@ -64,10 +64,11 @@ class Metadata:
         return tuple(bool(entry) for entry in value) if isinstance(value, tuple) else None
 
     def _checked(self, key: str, value: object) -> int:
-        whole = isinstance(value, (int, bool)) or (isinstance(value, float) and value == int(value))
-        if isinstance(value, ArraySummary) or not whole or not 0 <= int(value) < _MAX_INTEGER:  # type: ignore[call-overload]
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if not isinstance(value, int) or not 0 <= value < _MAX_INTEGER:
             raise ModelError(
                 f"{self.path}: '{self.architecture}.{key}' is {value!r:.60}, not a usable count; "
                 f"the file is damaged, convert or download it again."
             )
-        return int(value)  # type: ignore[call-overload]
+        return int(value)

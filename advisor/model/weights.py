@@ -14,7 +14,13 @@ from advisor.gguf_header.types import TensorInfo
 from advisor.model.spec import WeightTensor
 
 INPUT_TENSORS = frozenset(
-    ("token_embd.weight", "token_embd.bias", "position_embd.weight", "token_types.weight", "per_layer_token_embd.weight")
+    (
+        "token_embd.weight",
+        "token_embd.bias",
+        "position_embd.weight",
+        "token_types.weight",
+        "per_layer_token_embd.weight",
+    )
 )
 _FIRST_BLOCK = ("token_embd_norm.", "per_layer_model_proj.", "per_layer_proj_norm.")
 _ROPE = ("rope_freqs.", "rope_factors_long.", "rope_factors_short.")
@@ -60,5 +66,7 @@ def place_tensors(
             place = "rope"
         else:
             place = "output"
-        placed.append(WeightTensor(name, tensor.shape, tensor.ggml_type, tensor_bytes(kind, tensor.shape), place, block))
+        placed.append(
+            WeightTensor(name, tensor.shape, tensor.ggml_type, tensor_bytes(kind, tensor.shape), place, block)
+        )
     return placed

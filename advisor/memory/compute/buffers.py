@@ -7,6 +7,7 @@ exactly (weights, experts or cache on the host, several GPUs) carries a wider in
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import cast
 
 from advisor.memory.compute.terms import (
@@ -43,8 +44,6 @@ def widest_block_bytes(r: Reserve, layers: Sequence[LayerSpec], *, attention: bo
 
 
 def _without_index(layer: LayerSpec) -> LayerSpec:
-    from dataclasses import replace
-
     return replace(layer, index=-1)
 
 
@@ -78,9 +77,7 @@ def host_inputs_bytes(r: Reserve) -> int:
     if r.spec.shapes.compute.get("block") == "lightning":
         head = r.spec.layers[0].head_size_k
         floats += r.spec.layers[0].recurrent_state // max(head * head, 1) * (r.n_tokens // r.settings.n_parallel) + 137
-    return int(
-        mask_bytes(r) + value_index_bytes(r) + rotation_bytes(r, r.spec.layers) + 4 * r.n_tokens * floats
-    )
+    return int(mask_bytes(r) + value_index_bytes(r) + rotation_bytes(r, r.spec.layers) + 4 * r.n_tokens * floats)
 
 
 def largest_matrices(tensors: Sequence[WeightTensor], *, experts_only: bool = False) -> tuple[int, int]:

@@ -53,7 +53,7 @@ def _rule(r: Reserve, key: str) -> int:
 
 
 def gpu_copies(r: Reserve) -> int:
-    """k on the device that runs the blocks; learned positions are added before the first block."""
+    """K on the device that runs the blocks; learned positions are added before the first block."""
     return r.copies - 1 if r.spec.shapes.learned_positions and not r.on_cpu else r.copies
 
 
@@ -139,7 +139,7 @@ def attention_bytes(r: Reserve, layer: LayerSpec) -> int:
 
 def scratch_bytes(r: Reserve, layer: LayerSpec) -> int:
     """f16 copies of one block's K and V that the flash-attention operation keeps for a cache of another type."""
-    if not r.f16_scratch or not layer.has_cache and layer.attention == "none":
+    if not r.f16_scratch or (not layer.has_cache and layer.attention == "none"):
         return 0
     cells = 2 * n_streams(r.settings) * layer_cells(layer, r.settings)
     total = 0

@@ -77,6 +77,7 @@ class Builder:
         self.pins = pins
         self.pin_norms = pins and (full_offload or tokens < 32)
         self.weights: dict[str, Tensor] = {}
+        self.fused: list[tuple[Tensor, int]] = []
         self.cache: dict[str, Tensor] = {}
         self.host = [re.compile(p) for p in placement.host_patterns]
         self.layer_ids = list(range(hyper.n_layer))
@@ -371,14 +372,14 @@ class Builder:
         else:
             row = row_size(s.type_v, cells)
             values = view_4d(v_cache, (cells, n_kv, hv, ns), row * hv, row, row * v_width)
-        cur = self.mix(q, keys, values, inp.mask, self.v_trans, sinks=sinks)
+        cur = self.mix(q, keys, values, inp.mask, self.v_trans, sinks=sinks, il=il)
         if inp.v_rotation is not None:
             cur = self.rotate(cur, inp.v_rotation)
         return self.linear(wo, cur, il) if wo else cur
 
     def mix(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, v_trans: bool, v_mla: Tensor | None = None,
-        sinks: Tensor | None = None, scores_mask: list[Tensor] | None = None,
+        sinks: Tensor | None = None, il: int = -1,
     ) -> Tensor:  # fmt: skip
         """Scores, softmax and weighted sum: one fused node, or the separate ones."""
         ns = k.ne[3]
@@ -395,6 +396,7 @@ class Builder:
             if v.type == F32:
                 v = cast(v, F16)
             cur = Tensor("FLASH_ATTN_EXT", F32, (v.ne[0], q.ne[2], q.ne[1], q.ne[3]), [q, k, v, *extra])
+            self.fused.append((cur, il))
             if v_mla is not None:
                 cur = permute(cur, 0, 2, 1, 3)
                 cur = mul_mat(v_mla, cur)
@@ -430,6 +432,8 @@ class Builder:
             cur = glu(up)
         else:
             cur = same("UNARY", up)
+            if self.model.arch.startswith(("nemotron", "arcee")):
+                cur = same("SQR", cur)
             if self.weight("ffn.act", il) is not None or self.weight("ffn_act", il) is not None:
                 cur = same("DIV", cur, self.weight("ffn.act", il) or self.need("ffn_act", il))
         return self.linear("ffn_down" + suffix, cur, il)
@@ -520,9 +524,11 @@ class Builder:
         blank = same("FILL", grouped)
         return reshape(set_rows(blank, picked, kept), self.h.n_expert, n)
 
-    def finish(self, cur: Tensor, name: str = "output_norm") -> Graph:
+    def finish(self, cur: Tensor, name: str = "output_norm", normed: bool = False) -> Graph:
         """Last norm, head and output flags."""
-        if self.weight(name) is not None or self.weight(name + ".bias") is not None:
+        if normed:
+            pass
+        elif self.weight(name) is not None or self.weight(name + ".bias") is not None:
             cur = self.norm(cur, name, -1)
         elif self.style.head_norm:
             cur = same("NORM" if self.style.layer_norm else "RMS_NORM", cur)
@@ -535,7 +541,7 @@ class Builder:
             cur = same("ADD", cur, b)
         if self.style.scale_logits and (self.model.arch != "command-r" or self.h.float("logit_scale")):
             cur = same("SCALE", cur)
-        if self.style.softcap_logits:
+        if self.style.softcap_logits or (self.style.softcap_key and self.h.float("final_logit_softcapping")):
             cur = same("SCALE", same("UNARY", same("SCALE", cur)))
         cur.is_output = True
         self.expand(cur)

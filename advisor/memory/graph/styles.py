@@ -28,8 +28,12 @@ class Style(NamedTuple):
     rows_after_post_norm: bool = False
     pinned_last: bool = False  # the last block's result is an output of the graph
     scale_residual: bool = False
+    ffn_residual_first: bool = False
+    residual_first_half: bool = False
+    residual_first: bool = False  # residual + block instead of block + residual (matters for in-place reuse)
     scale_logits: bool = False
     softcap_logits: bool = False
+    softcap_key: bool = False  # ... if the header has the key
     scale_last: bool = False  # scale between the last norm and the head
     no_rope_step: int = 0  # every n-th block has no rotation; -1 = window blocks only
     no_rope_first: bool = False  # counted from block 0 instead of block n-1
@@ -56,7 +60,7 @@ class Style(NamedTuple):
 _BERT = Style("bert", no_cache=True, layer_norm=True)
 _COHERE = Style(parallel="cohere", layer_norm=True, scale_logits=True)
 _GRANITE = Style(scale_embedding=True, scale_residual=True, scale_logits=True)
-_QWEN35 = Style("delta", moe_norm_key=False, late_rows=False)
+_QWEN35 = Style("delta", late_rows=True)
 
 STYLES: dict[str, Style] = {
     "afmoe": Style(
@@ -84,15 +88,15 @@ STYLES: dict[str, Style] = {
     "falcon-h1": Style("mamba", scale_logits=False),
     "gemma": Style(scale_embedding=True, scale_q=True),
     "gemma-embedding": Style(
-        scale_tokens=True, scale_q=True, no_cache=True, window_key="required", window_period=6,
+        "encoder",        scale_tokens=True, scale_q=True, no_cache=True, window_key="required", window_period=6,
     ),
     "gemma2": Style(
         scale_embedding=True, scale_q=True, softcap_logits=True, window_key="required", window_period=2,
         window_default=4096,
     ),
     "gemma3": Style(scale_tokens=True, scale_q=True, softcap_logits=False, window_key="optional", window_period=6),
-    "gemma3n": Style("gemma3n", window_key="required", window_period=5),
-    "gemma4": Style("gemma4", scale_tokens=True, late_rows=True, window_key="required"),
+    "gemma3n": Style("gemma3n", scale_tokens=True, softcap_logits=True, window_key="required", window_period=5),
+    "gemma4": Style("gemma4", scale_tokens=True, softcap_key=True, window_key="required"),
     "glm4": Style(),
     "glm4moe": Style(moe_norm_key=True, moe_gating=2, moe_gating_key=True),
     "gpt-oss": Style(
@@ -106,9 +110,9 @@ STYLES: dict[str, Style] = {
     "grok": Style(scale_logits=True, softcap_logits=True, scale_embedding=True, flash_never=True),
     "hunyuan-dense": Style(norm_after_rope=True),
     "hunyuan-moe": Style(norm_after_rope=True),
-    "jamba": Style("mamba"),
-    "lfm2": Style("shortconv", window_key="optional", window_period=1, moe_gating=2, moe_gating_key=True),
-    "lfm2moe": Style("shortconv", window_key="optional", window_period=1, moe_gating=2, moe_gating_key=True),
+    "jamba": Style("mamba", rope=False, moe_normed=False, residual_first=True),
+    "lfm2": Style("mamba", residual_first_half=True, window_key="optional", window_period=1, moe_gating=2, moe_gating_key=True),
+    "lfm2moe": Style("mamba", residual_first_half=True, window_key="optional", window_period=1, moe_gating=2, moe_gating_key=True),
     "llama4": Style(
         no_rope_step=4, attention_scale="no_rope", l2_qk=True, moe_normed=False, moe_gating=2, moe_weight_first=True,
         window_key="unless_zero", window_period=4, window_fixed=8192,
@@ -120,12 +124,13 @@ STYLES: dict[str, Style] = {
     "minimax-01": Style("lightning"),
     "mistral3": Style(attention_scale="key"),
     "mpt": Style(rope=False, layer_norm=True),
-    "nemotron_h": Style("mamba", rope=False),
-    "nemotron_h_moe": Style("mamba", rope=False, moe_gating=2, moe_gating_key=True, moe_norm_key=True),
+    "nemotron_h": Style("mamba", rope=False, late_rows=True),
+    "nemotron_h_moe": Style("mamba", rope=False, late_rows=True, moe_gating=2, moe_gating_key=True, moe_norm_key=True),
+    "openelm": Style(residual_first_half=True),
     "olmo2": Style(flat_qk_norm=True, window_key="optional", window_period=4),
     "phi2": Style(parallel="phi2", scale_q=True),
-    "phi3": Style(scale_q=True),
-    "phimoe": Style(scale_q=True, rms_norm=True),
+    "phi3": Style(scale_q=True, ffn_residual_first=True),
+    "phimoe": Style(scale_q=True, ffn_residual_first=True, rms_norm=True),
     "plamo2": Style("mamba"),
     "qwen2moe": Style(moe_normed=False),
     "qwen2vl": Style(mrope=True),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.memory.graph.model import CPU, GraphPlacement, GraphSettings, Hyper
-from advisor.memory.graph.tensor import Tensor
+from advisor.memory.graph.tensor import BLOCK, Tensor
 
 ROWS_READABLE = frozenset((0, 1, 2, 3, 6, 7, 8, 26, 30))  # table types get_rows reads: f32 f16 q4 q5 q8_0 i32 bf16
 SQUARE_HEADS = frozenset((40, 64, 72, 80, 96, 112, 128, 256))
@@ -34,19 +34,15 @@ def cuda_supports(backend: int, t: Tensor) -> bool:
     return True
 
 
-def flash_resolves(h: Hyper, settings: GraphSettings, placement: GraphPlacement) -> bool:
-    """Whether flash attention ends up on. "auto" needs every GPU block's head size to be supported."""
+def flash_resolves(h: Hyper, settings: GraphSettings, placement: GraphPlacement) -> bool | None:
+    """Whether flash attention ends up on; None = the engine tries a small graph and looks where the nodes land."""
     if settings.flash == "off" or h.style.flash_never:
         return False
-    if settings.flash == "on":
+    if settings.flash == "on" or BLOCK[settings.type_v] > 1:  # a quantised V needs it
         return True
-    for il in range(h.n_layer):
-        if placement.layers[il] == CPU or h.head_kv[il] == 0:
-            continue
-        if h.is_mla:
-            runs = head_runs(h.hk_full, h.int("attention.kv_lora_rank"), h.head[il], True, settings.n_ctx_seq)
-        else:
-            runs = head_runs(h.hk(il), h.hv(il), h.head[il] // h.head_kv[il], True, settings.n_ctx_seq)
-        if not runs:
-            return False
-    return True
+    if placement.n_gpu == 0:
+        return True
+    plain = settings.kv_offload and all(d != CPU for d in placement.layers) and not placement.host_patterns
+    if plain and all(h.hk(i) == h.hv(i) and h.hk(i) in SQUARE_HEADS for i in range(h.n_layer) if h.head_kv[i] > 0):
+        return True
+    return None

@@ -38,6 +38,7 @@ class Transformer(Builder):
         style = self.style
         pick = last and not style.late_rows
         parallel = style.parallel
+        logits = mul_mat(self.need("ffn_gate_inp", il), x) if style.moe_early_router else None
         normed = self.norm(x, "attn_norm", il) if self.weight("attn_norm", il) is not None else self.bare_norm(x, il)
         if parallel == "falcon" and self.weight("attn_norm_2", il) is not None:
             cur = self.attend(self.norm(x, "attn_norm_2", il), il)
@@ -49,6 +50,8 @@ class Transformer(Builder):
             return self.parallel(cur, x, normed, il)
         if pick and not style.rows_after_post_norm:
             cur, x = self.rows(cur, x)
+            if logits is not None:
+                logits = self.rows(logits)[0]
         has_ffn_norm = self.weight("ffn_norm", il) is not None
         post = "post_attention_norm"
         if self.weight("attn_output_norm", il) is not None:
@@ -59,21 +62,26 @@ class Transformer(Builder):
             cur, x = self.rows(cur, x)
         if style.scale_residual and (self.h.float("residual_scale") or style.scale_last):
             cur = same("SCALE", cur)
-        joined = same("ADD", cur, x)
+        if self.h.head[il] == 0:
+            joined = x
+        elif self.h.ff[il] == 0 and self.weight("ffn_down", il) is None and self.weight("ffn_gate_inp", il) is None:
+            return x  # deci: a block without a feed-forward part passes its input on
+        else:
+            joined = same("ADD", x, cur) if style.residual_first_half else same("ADD", cur, x)
         if has_ffn_norm:
             cur = self.norm(joined, "ffn_norm", il)
         elif self.weight(post, il) is not None and self.weight("post_ffw_norm", il) is None:
             cur = self.norm(joined, post, il)
         else:
             cur = joined
-        cur = self.feed_forward(cur, x, il)
+        cur = self.feed_forward(cur, il, logits)
         for name in ("post_ffw_norm", "layer_output_norm"):
             if self.weight(name, il) is not None:
                 cur = self.norm(cur, name, il, pin=False)
                 break
         if style.scale_residual and (self.h.float("residual_scale") or style.scale_last):
             cur = same("SCALE", cur)
-        cur = same("ADD", cur, joined)
+        cur = same("ADD", joined, cur) if style.ffn_residual_first else same("ADD", cur, joined)
         if il < self.h.int("n_deepstack_layers"):
             width = self.embedded.ne[0] * 4
             cur = same("ADD", cur, view_2d(self.embedded, self.h.d, self.tokens, width, (il + 1) * self.h.d * 4))
@@ -167,11 +175,18 @@ class Transformer(Builder):
             q = same("SCALE", q)
         return q, k, v
 
-    def feed_forward(self, x: Tensor, stream: Tensor, il: int) -> Tensor:
+    def feed_forward(self, x: Tensor, il: int, logits: Tensor | None = None) -> Tensor:
         """Dense or routed, with shared experts."""
         if self.weight("ffn_gate_inp", il) is None:
             return self.ffn(x, il)
-        out = self.moe(x, il, logits=self.router(stream, il))
+        inner = x
+        if self.weight("ffn_latent_down", il) is not None:
+            inner = mul_mat(self.need("ffn_latent_down", il), x)
+        if self.model.arch.startswith("nemotron_h"):
+            logits = mul_mat(self.need("ffn_gate_inp", il), x)
+        out = self.moe(inner, il, logits=logits)
+        if self.weight("ffn_latent_up", il) is not None:
+            out = mul_mat(self.need("ffn_latent_up", il), out)
         if self.weight("ffn_up_shexp", il) is not None:
             shared_gate = self.weight("ffn_gate_inp_shexp", il)
             shared = self.ffn(x, il, "_shexp")
@@ -182,8 +197,3 @@ class Transformer(Builder):
         elif self.weight("ffn_up", il) is not None:
             out = same("SCALE", same("ADD", self.ffn(x, il), out))
         return out
-
-    def router(self, stream: Tensor, il: int) -> Tensor | None:
-        """Router logits that do not come from the feed-forward's own input."""
-        del stream, il
-        return None

@@ -1,0 +1,86 @@
+"""What may be used: per device and of system memory, and whether a plan stays within it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from advisor.host import HostSnapshot
+from advisor.memory.types import MemoryPlan
+from advisor.recommend.policy import Policy
+
+
+@dataclass(frozen=True)
+class DeviceBudget:
+    """`usable_bytes` is what the plan may take in all: free memory without what must stay free."""
+
+    id: str
+    total_bytes: int
+    free_bytes: int  # as planned with: engines' own memory counts as free unless planning for this minute
+    margin_bytes: int
+    usable_bytes: int
+    unified: bool
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The machine's limits for one model."""
+
+    devices: tuple[DeviceBudget, ...]
+    ram_total_bytes: int
+    ram_available_bytes: int
+    ram_margin_bytes: int
+
+    @property
+    def ram_usable_bytes(self) -> int:
+        """System memory that the plan may take."""
+        return max(self.ram_available_bytes - self.ram_margin_bytes, 0)
+
+
+@dataclass(frozen=True)
+class Shortfall:
+    """Where a plan goes over the budget most, and by how much."""
+
+    device: str  # a device id or "host"
+    over_bytes: int
+
+
+def make_budget(host: HostSnapshot, policy: Policy, *, now: bool = False, keep_free_bytes: int | None = None) -> Budget:
+    """Budgets for the machine at rest, or with `now` for this minute. `keep_free_bytes` replaces the GPU margin."""
+    devices = []
+    for device in host.devices:
+        margin = policy.margins[device.backend]
+        if host.platform in ("windows", "wsl"):
+            margin = max(margin, policy.margins["windows_or_wsl_at_least"])
+        if keep_free_bytes is not None:
+            margin = keep_free_bytes
+        free = device.free_bytes if now else min(device.free_bytes + device.used_by_engines_bytes, device.total_bytes)
+        devices.append(
+            DeviceBudget(
+                id=device.id,
+                total_bytes=device.total_bytes,
+                free_bytes=free,
+                margin_bytes=margin,
+                usable_bytes=max(free - margin, 0),
+                unified=device.memory_kind == "unified",
+            )
+        )
+    ram = host.ram
+    available = ram.available_bytes if now else min(ram.available_bytes + ram.used_by_engines_bytes, ram.total_bytes)
+    unified = any(device.unified for device in devices)
+    margin = policy.host["unified_margin_bytes" if unified else "margin_bytes"]
+    return Budget(tuple(devices), ram.total_bytes, available, margin)
+
+
+def shortfalls(plan: MemoryPlan, budget: Budget) -> tuple[Shortfall, ...]:
+    """Every place where `plan` exceeds `budget`, the worst first. Unified memory is counted once, on the host."""
+    found = []
+    shared = plan.host.planned_bytes
+    for device, limit in zip(plan.devices, budget.devices, strict=True):
+        over = device.planned_bytes - limit.usable_bytes
+        if device.planned_bytes and over > 0:
+            found.append(Shortfall(device.id, over))
+        if limit.unified:
+            shared += device.planned_bytes
+    if shared > budget.ram_usable_bytes:
+        found.append(Shortfall("host", shared - budget.ram_usable_bytes))
+    return tuple(sorted(found, key=lambda short: -short.over_bytes))

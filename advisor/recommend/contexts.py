@@ -1,0 +1,100 @@
+"""The question people ask first: how long a context, and does mine fit, for each cache type."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from advisor.recommend.evaluate import Judged
+from advisor.recommend.search import Search
+from advisor.settings import RequestedSettings
+from advisor.units import round_up
+
+
+@dataclass(frozen=True)
+class ContextPoint:
+    """One context length: the need and the limit of the tightest place."""
+
+    n_ctx: int  # as asked
+    fits: bool
+    device: str  # a device id or "host"
+    need_bytes: int
+    usable_bytes: int
+
+
+@dataclass(frozen=True)
+class ContextRow:
+    """One cache type on the basis of the table. `max_n_ctx` is None when not even the shortest context fits."""
+
+    cache_type: str
+    max_n_ctx: int | None
+    reaches_trained: bool
+    points: tuple[ContextPoint, ...]
+
+
+@dataclass(frozen=True)
+class ContextTable:
+    """Context against cache type. `basis` says what stays fixed, in words."""
+
+    basis: str
+    rows: tuple[ContextRow, ...]
+
+
+def context_table(search: Search, chosen: Judged) -> ContextTable:
+    """Rows for the usual cache types: everything on the GPUs if that is possible at all, else the chosen layers."""
+    policy = search.policy.search
+    names = tuple(str(name) for name in policy["table_cache_types"])
+    pairs = search.cache_pairs(names)
+    every = search.spec.n_layer_all + 1
+    base: RequestedSettings = replace(search.base, n_ctx=None)
+    settings = chosen.plan.settings
+    basis = "on the CPU"
+    if search.evaluator.host.devices and settings.n_gpu_layers:
+        whole = replace(base, n_gpu_layers=every)
+        smallest = min(int(policy["table_n_ctx"][0]), search.ceiling)
+        if search.wishes.pinned.n_gpu_layers is None and any(
+            search.evaluator.judge(replace(whole, n_ctx=smallest, cache_type_k=k, cache_type_v=v)).fits
+            for k, v in pairs
+        ):
+            base, basis = whole, "every layer on the GPU"
+        else:
+            base = replace(base, n_gpu_layers=settings.n_gpu_layers, n_cpu_moe=settings.n_cpu_moe or None)
+            basis = f"{settings.n_gpu_layers} of {every} layers on the GPU"
+            if settings.n_cpu_moe:
+                basis += f", experts of {settings.n_cpu_moe} blocks on the CPU"
+    else:
+        base = replace(base, n_gpu_layers=0)
+    rows = []
+    for pair in pairs:
+        request = replace(base, cache_type_k=pair[0], cache_type_v=pair[1])
+        rows.append(_row(search, request, pair[0] if pair[0] == pair[1] else f"{pair[0]}/{pair[1]}"))
+    return ContextTable(basis, tuple(rows))
+
+
+def _row(search: Search, request: RequestedSettings, name: str) -> ContextRow:
+    policy = search.policy.search
+    unpinned = replace(search.wishes.pinned, n_ctx=None)
+    free = Search(search.evaluator, search.policy, search.intent, replace(search.wishes, pinned=unpinned))
+    longest = free.longest(request, min(256 * search.slots, search.ceiling), search.ceiling)
+    points = []
+    for wanted in policy["table_n_ctx"]:
+        pool = int(wanted) * search.slots
+        if pool > search.ceiling:
+            continue
+        judged = search.evaluator.judge(replace(request, n_ctx=pool))
+        device, need, usable = tightest(search, judged)
+        points.append(ContextPoint(int(wanted), judged.fits, device, need, usable))
+    max_n_ctx = longest.plan.settings.n_ctx if longest else None
+    reaches = max_n_ctx is not None and max_n_ctx >= round_up(search.ceiling, 256)
+    return ContextRow(name, max_n_ctx, reaches, tuple(points))
+
+
+def tightest(search: Search, judged: Judged) -> tuple[str, int, int]:
+    """(device id or "host", bytes needed, bytes usable) of the place with the least to spare."""
+    budget = search.evaluator.budget
+    places = [
+        (device.id, device.planned_bytes, limit.usable_bytes)
+        for device, limit in zip(judged.plan.devices, budget.devices, strict=True)
+        if device.planned_bytes
+    ]
+    places.append(("host", judged.plan.host.planned_bytes, budget.ram_usable_bytes))
+    return max(places, key=lambda place: (place[1] - place[2], place[1]))

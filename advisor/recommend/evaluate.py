@@ -1,0 +1,82 @@
+"""One candidate judged: its plan, whether it fits, how fast it is, and its cost for the intent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from advisor.host import HostSnapshot
+from advisor.memory.engine_spec import EngineSpec
+from advisor.memory.plan import Planner
+from advisor.memory.resolve import resolve_settings
+from advisor.memory.types import MemoryPlan
+from advisor.model.spec import ModelSpec
+from advisor.recommend.budget import Budget, Shortfall, shortfalls
+from advisor.recommend.policy import Intent, Policy
+from advisor.settings import RequestedSettings
+from advisor.speed import Speed, SpeedModel
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A candidate with everything that was found out about it."""
+
+    request: RequestedSettings
+    plan: MemoryPlan
+    shorts: tuple[Shortfall, ...]  # empty = fits; the worst first
+
+    @property
+    def fits(self) -> bool:
+        """Whether the engine takes the settings and the plan stays within the budget."""
+        return not self.shorts and self.plan.refused is None
+
+    @property
+    def fits_devices(self) -> bool:
+        """Whether the GPUs' part fits, whatever the host says."""
+        return self.plan.refused is None and all(short.device == "host" for short in self.shorts)
+
+
+class Evaluator:
+    """Judges candidates for one model, machine and engine; remembers what it has judged."""
+
+    def __init__(
+        self, spec: ModelSpec, host: HostSnapshot, engine: EngineSpec, budget: Budget, speed: SpeedModel, tool: str
+    ) -> None:
+        self.spec, self.host, self.engine, self.budget = spec, host, engine, budget
+        self._speed, self._tool = speed, tool
+        devices = [
+            replace(device, free_bytes=limit.free_bytes) if device.free_bytes != limit.free_bytes else device
+            for device, limit in zip(host.devices, budget.devices, strict=True)
+        ]
+        self._planner = Planner(spec, engine, devices, server=tool == "server")
+        self._judged: dict[RequestedSettings, Judged] = {}
+
+    def judge(self, request: RequestedSettings) -> Judged:
+        """Plan `request` and hold it against the budget."""
+        known = self._judged.get(request)
+        if known is None:
+            n_devices = len(self.host.devices)
+            settings = resolve_settings(request, self.spec, self.engine, tool=self._tool, n_devices=n_devices)
+            plan = self._planner.plan(settings)
+            known = self._judged[request] = Judged(request, plan, shortfalls(plan, self.budget))
+        return known
+
+    @property
+    def n_judged(self) -> int:
+        """How many different candidates were planned."""
+        return len(self._judged)
+
+    def speed(self, judged: Judged, intent: Intent) -> Speed:
+        """Speed of a candidate for the intent's turn."""
+        return self._speed.predict(judged.plan, intent.turn, self.budget.ram_usable_bytes)
+
+
+def cost(judged: Judged, speed: Speed, intent: Intent, policy: Policy, n_ctx_train: int) -> float:
+    """Seconds per turn, made worse by a context shorter than comfortable and by lossy caches. Smaller is better."""
+    settings = judged.plan.settings
+    per_slot = settings.n_ctx // settings.n_parallel if settings.kv_unified else settings.n_ctx_seq
+    comfortable = min(intent.comfortable_n_ctx, n_ctx_train or intent.comfortable_n_ctx)
+    lack = max(comfortable / max(per_slot, 1), 1.0)
+    factor = policy.cache_factor
+    lossy = max(factor.get(settings.cache_type_k, 2.0), factor.get(settings.cache_type_v, 2.0))
+    unusual = 1.0 if settings.n_ubatch == min(512, settings.n_ctx) else policy.search["unusual_n_ubatch_factor"]
+    return float(speed.turn_seconds.value * lack**intent.context_exponent * lossy * unusual)

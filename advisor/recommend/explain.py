@@ -1,0 +1,261 @@
+"""Reasons, rejected candidates, fixes and warnings: each sentence carries the number it rests on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from advisor.model.spec import ModelSpec
+from advisor.recommend.contexts import tightest
+from advisor.recommend.evaluate import Judged
+from advisor.recommend.recommendation import Alternative, Fix, Note, Rejected
+from advisor.recommend.search import Found, Ranked, Search
+from advisor.speed import Speed
+from advisor.units import format_bytes
+
+
+def verdict_of(judged: Judged, fits: bool) -> str:
+    """full, partial, cpu or does_not_fit."""
+    settings = judged.plan.settings
+    if not fits:
+        return "does_not_fit"
+    if not judged.plan.devices or settings.n_gpu_layers == 0:
+        return "cpu"
+    whole = all(place >= 0 for place in judged.plan.placement) and not judged.plan.host_expert_blocks
+    return "full" if whole and settings.kv_offload else "partial"
+
+
+def cache_name(judged: Judged) -> str:
+    """The cache's type, f16 for example, or q8_0/q4_0 when keys and values differ."""
+    settings = judged.plan.settings
+    if settings.cache_type_k == settings.cache_type_v:
+        return settings.cache_type_k
+    return f"{settings.cache_type_k}/{settings.cache_type_v}"
+
+
+def layers_text(spec: ModelSpec, judged: Judged) -> str:
+    """Where the layers live, in words: all 33 layers on the GPU, 24 of 41 layers on the GPU, the CPU alone."""
+    settings, every = judged.plan.settings, spec.n_layer_all + 1
+    if not judged.plan.devices or settings.n_gpu_layers == 0:
+        return "the CPU alone"
+    where = "the GPU" if len(judged.plan.devices) == 1 else f"{len(judged.plan.devices)} GPUs"
+    text = (
+        f"all {every} layers on {where}"
+        if settings.n_gpu_layers >= every
+        else (f"{settings.n_gpu_layers} of {every} layers on {where}")
+    )
+    if judged.plan.host_expert_blocks:
+        text += f", experts of {judged.plan.host_expert_blocks} blocks on the CPU"
+    return text
+
+
+def summarize(spec: ModelSpec, judged: Judged, speed: Speed, verdict: str) -> str:
+    """The one line that a person would repeat to a friend."""
+    settings = judged.plan.settings
+    rate = speed.decode_tokens_per_s
+    pace = f"about {rate.value:.0f} tokens/s" if rate.value >= 10 else f"about {rate.value:.1f} tokens/s"
+    if rate.value < 1:
+        pace = f"about {1 / rate.value:.0f} seconds a token"
+    if verdict == "does_not_fit":
+        short = judged.shorts[0] if judged.shorts else None
+        if short is None:
+            return f"The engine refuses these settings: {judged.plan.refused}."
+        place = "system memory" if short.device == "host" else short.device
+        return f"Does not fit: {format_bytes(short.over_bytes)} too much for {place} even at {settings.n_ctx:,} tokens."
+    slots = f" in {settings.n_parallel} slots" if settings.n_parallel > 1 else ""
+    context = f"{settings.n_ctx:,} tokens of context{slots} ({cache_name(judged)} cache)"
+    return f"Runs with {layers_text(spec, judged)}, {context}, {pace}."
+
+
+def reasons(search: Search, best: Ranked) -> list[Note]:
+    """Why this context, this cache, these layers, these slots."""
+    spec, settings = search.spec, best.judged.plan.settings
+    notes = []
+    pinned = search.wishes.pinned
+    if pinned.n_ctx is not None:
+        notes.append(Note("context_pinned", f"{settings.n_ctx:,} tokens as you asked."))
+    elif settings.n_ctx >= search.ceiling:
+        notes.append(Note("context_trained", f"{settings.n_ctx:,} tokens is all that the model was trained for."))
+    else:
+        device, need, usable = tightest(search, best.judged)
+        spare = format_bytes(usable - need)
+        notes.append(
+            Note(
+                "context_limit",
+                f"{settings.n_ctx:,} tokens leaves {spare} to spare on {device}, beyond what must stay free.",
+                f"policy.toml: intents.{search.intent.name}",
+            )
+        )
+    notes.append(_cache_reason(search, best))
+    if best.judged.plan.devices and settings.n_gpu_layers:
+        notes.append(
+            Note("layers", f"{layers_text(spec, best.judged)[0].upper()}{layers_text(spec, best.judged)[1:]}.")
+        )
+    if search.slots == 1 and pinned.n_parallel is None and search.evaluator.engine.program == "llama-server":
+        default = search.evaluator.engine.defaults["server_n_parallel"]
+        notes.append(
+            Note(
+                "one_slot",
+                f"One slot: the server's default of {default} slots shares the context between them.",
+                "llama_cpp.toml: defaults.server_n_parallel",
+            )
+        )
+    for limit, planned in zip(search.evaluator.budget.devices, best.judged.plan.devices, strict=True):
+        if planned.planned_bytes:
+            notes.append(
+                Note(
+                    "margin",
+                    f"{format_bytes(limit.margin_bytes)} of {limit.id} stays free beyond the plan.",
+                    "policy.toml: margins",
+                )
+            )
+            break
+    return notes
+
+
+def _cache_reason(search: Search, best: Ranked) -> Note:
+    settings = best.judged.plan.settings
+    name = cache_name(best.judged)
+    pinned = search.wishes.pinned
+    if pinned.cache_type_k or pinned.cache_type_v:
+        return Note("cache_pinned", f"{name} cache as you asked.")
+    if not any(layer.has_cache for layer in search.spec.layers):
+        return Note("no_cache", "This architecture keeps no KV cache that grows with the context.")
+    if settings.cache_type_k == "f16":
+        return Note(
+            "cache_f16",
+            "f16 cache: nothing is lost, and the context does not need a smaller one.",
+            f"policy.toml: intents.{search.intent.name}.cache_types",
+        )
+    twin = search.evaluator.judge(replace(best.judged.request, cache_type_k="f16", cache_type_v="f16"))
+    if twin.shorts:
+        over, place = twin.shorts[0].over_bytes, twin.shorts[0].device
+        text = f"{name} cache is near lossless; f16 would need {format_bytes(over)} more on {place}."
+    else:
+        text = f"{name} cache is near lossless and leaves room."
+    return Note("cache_quantized", text, "policy.toml: cache_factor")
+
+
+def alternatives(search: Search, found: Found, best: Ranked) -> list[Alternative]:
+    """The longest context, the fastest turn and the best cache, where they differ noticeably from the choice."""
+    gain = 1.0 + float(search.policy.search["alternative_gain"])
+    chosen, chosen_speed = best.judged.plan.settings, best.speed
+    picked: list[Alternative] = []
+
+    def offer(label: str, other: Ranked, why: str) -> None:
+        if other.judged is not best.judged and all(entry.judged is not other.judged for entry in picked):
+            picked.append(Alternative(label, other.judged, other.speed, why))
+
+    longest = max(found.pool, key=lambda r: (r.judged.plan.settings.n_ctx, -r.cost))
+    if longest.judged.plan.settings.n_ctx > chosen.n_ctx * gain:
+        offer("longest context", longest, _trade(longest, chosen_speed))
+    fastest = min(found.pool, key=lambda r: (r.speed.turn_seconds.value, r.cost))
+    if fastest.speed.decode_tokens_per_s.value > chosen_speed.decode_tokens_per_s.value * gain:
+        offer("fastest", fastest, _trade(fastest, chosen_speed))
+    if chosen.cache_type_k != "f16":
+        lossless = [r for r in found.pool if r.judged.plan.settings.cache_type_k == "f16"]
+        if lossless:
+            offer("f16 cache", lossless[0], _trade(lossless[0], chosen_speed))
+    return picked
+
+
+def _trade(other: Ranked, chosen: Speed) -> str:
+    rate, base = other.speed.decode_tokens_per_s.value, chosen.decode_tokens_per_s.value
+    change = (rate / base - 1) * 100
+    pace = "the same speed" if abs(change) < 3 else f"{abs(change):.0f} % {'faster' if change > 0 else 'slower'}"
+    return f"{other.judged.plan.settings.n_ctx:,} tokens with {cache_name(other.judged)} cache, {pace}."
+
+
+def rejected(search: Search, best: Ranked) -> list[Rejected]:
+    """The next step up in each direction, and by how much it failed."""
+    request, settings = best.judged.request, best.judged.plan.settings
+    every = search.spec.n_layer_all + 1
+    steps = []
+    if search.wishes.pinned.n_ctx is None:
+        longer = next(
+            (n * search.slots for n in search.policy.search["table_n_ctx"] if n * search.slots > settings.n_ctx), 0
+        )
+        if 0 < longer <= search.ceiling:
+            steps.append(("longer_context", f"{longer:,} tokens", replace(request, n_ctx=longer)))
+    if settings.cache_type_k != "f16" and not search.wishes.pinned.cache_type_k:
+        steps.append(("f16_cache", "f16 cache", replace(request, cache_type_k="f16", cache_type_v="f16")))
+    if settings.n_cpu_moe and search.wishes.pinned.n_cpu_moe is None:
+        steps.append(
+            (
+                "more_experts",
+                "the experts of one more block on the GPU",
+                replace(request, n_cpu_moe=settings.n_cpu_moe - 1),
+            )
+        )
+    elif 0 < settings.n_gpu_layers < every and search.wishes.pinned.n_gpu_layers is None:
+        steps.append(
+            ("more_layers", "one more layer on the GPU", replace(request, n_gpu_layers=settings.n_gpu_layers + 1))
+        )
+    out = []
+    for code, words, step in steps:
+        judged = search.evaluator.judge(step)
+        if not judged.shorts:
+            continue
+        short = judged.shorts[0]
+        place, need, _ = tightest(search, judged)
+        need_text, over_text = format_bytes(need), format_bytes(short.over_bytes)
+        text = f"{words[0].upper()}{words[1:]} needs {need_text} on {place}, {over_text} too much."
+        out.append(Rejected(judged, code, short.device, short.over_bytes, text))
+    return out
+
+
+def fixes(search: Search, best: Judged, verdict: str) -> list[Fix]:
+    """Single changes towards having everything on the GPU (or fitting at all), the largest saving first."""
+    if verdict == "full" or (verdict == "cpu" and best.fits):
+        return []
+    every = search.spec.n_layer_all + 1
+    has_gpu = bool(search.evaluator.host.devices)
+    wished = replace(best.request, n_gpu_layers=every if has_gpu else 0, n_cpu_moe=None, n_ubatch=None)
+    if verdict == "does_not_fit" and not has_gpu:
+        wished = best.request
+    before = search.evaluator.judge(wished)
+    place, need, _ = tightest(search, before)
+    over = before.shorts[0].over_bytes if before.shorts else 0
+    out: list[Fix] = []
+
+    def offer(change: str, request: object, costs: str) -> None:
+        judged = search.evaluator.judge(request)  # type: ignore[arg-type]
+        after = _need_at(judged, place)
+        if need - after > 0:
+            out.append(Fix(change, need - after, costs, judged.fits))
+
+    settings = before.plan.settings
+    if settings.cache_type_k == "f16" and search.cache_allowed("q8_0"):
+        offer("-ctk q8_0 -ctv q8_0", replace(wished, cache_type_k="q8_0", cache_type_v="q8_0"), "near lossless")
+    for n_ctx in (settings.n_ctx // 2, 8192, 4096):
+        if 4096 <= n_ctx < settings.n_ctx:
+            offer(f"-c {n_ctx}", replace(wished, n_ctx=n_ctx), f"{settings.n_ctx - n_ctx:,} tokens less context")
+    if settings.n_parallel > 1:
+        offer("-np 1", replace(wished, n_parallel=1), "one conversation at a time")
+    if settings.n_ubatch > 256:
+        offer("-ub 256", replace(wished, n_ubatch=256), "slower reading of the prompt")
+    weights = sum(device.weights_bytes for device in before.plan.devices) or before.plan.host.weights_bytes
+    if over and weights > over:
+        bits = 8 * search.spec.file_bytes / max(search.spec.parameters, 1) or 0.0
+        share = (weights - over) / weights
+        if bits and bits * share >= 1.8:
+            out.append(
+                Fix(
+                    f"a file of {bits * share:.1f} bits a weight instead of {bits:.1f}",
+                    over,
+                    "a smaller quantization loses some quality",
+                    True,
+                )
+            )
+    if over and place != "host":
+        out.append(Fix(f"a card with {format_bytes(over)} more memory", over, "money", True))
+    if over and place == "host":
+        out.append(Fix(f"{format_bytes(over)} more system memory", over, "money", True))
+    out.sort(key=lambda fix: (not fix.enough, fix.costs == "money", -fix.saves_bytes))
+    return out
+
+
+def _need_at(judged: Judged, place: str) -> int:
+    for plan in judged.plan.devices:
+        if plan.id == place:
+            return plan.planned_bytes
+    return judged.plan.host.planned_bytes

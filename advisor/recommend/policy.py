@@ -1,0 +1,101 @@
+"""Rules of judgement from rules/policy.toml as values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from advisor.errors import UsageError
+from advisor.speed import Turn
+
+_INTENT_SCHEMA: dict[str, object] = {
+    "floor_n_ctx": "int",
+    "comfortable_n_ctx": "int",
+    "context_exponent": "number",
+    "cache_types": ["str"],
+    "prompt_tokens": "int",
+    "depth_tokens": "int",
+    "answer_tokens": "int",
+    "least_tokens_per_s": "number",
+}
+SCHEMA: dict[str, object] = {
+    "schema_version": "int",
+    "margins": {
+        "cuda": "int",
+        "rocm": "int",
+        "vulkan": "int",
+        "metal": "int",
+        "sycl": "int",
+        "windows_or_wsl_at_least": "int",
+    },
+    "host": {"margin_bytes": "int", "unified_margin_bytes": "int"},
+    "cache_factor": {"*": "number"},
+    "intents": {"*": _INTENT_SCHEMA},
+    "search": {
+        "n_ctx_step": "int",
+        "partial_n_ctx": ["int"],
+        "n_ubatch_with_host_weights": ["int"],
+        "table_n_ctx": ["int"],
+        "table_cache_types": ["str"],
+        "alternative_gain": "number",
+        "unusual_n_ubatch_factor": "number",
+    },
+    "warnings": {"dense_cliff_share": "number", "slow_tokens_per_s": "number"},
+}
+
+
+@dataclass(frozen=True)
+class Intent:
+    """What a choice maximises: seconds of a typical turn, with floors and weights. Contexts are per slot."""
+
+    name: str
+    n_parallel: int | None
+    floor_n_ctx: int
+    comfortable_n_ctx: int
+    context_exponent: float
+    cache_types: tuple[str, ...]
+    turn: Turn
+    least_tokens_per_s: float
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The parsed policy; the raw tables stay available for the figures that only one place needs."""
+
+    margins: Mapping[str, int]
+    host: Mapping[str, int]
+    cache_factor: Mapping[str, float]
+    search: Mapping[str, Any]
+    warnings: Mapping[str, float]
+    intents: Mapping[str, Mapping[str, Any]]
+
+    def intent(self, text: str) -> Intent:
+        """The intent of `--for TEXT`: balanced, context, speed, quality or parallel[:N]."""
+        name, _, count = text.partition(":")
+        table = self.intents.get(name)
+        if table is None or (count and (name != "parallel" or not count.isdigit() or not 0 < int(count) <= 256)):
+            known = ", ".join(sorted(self.intents))
+            raise UsageError(f"--for '{text}' is unknown; choose one of {known} (parallel takes a count: parallel:4).")
+        return Intent(
+            name=name,
+            n_parallel=(int(count) if count else 4) if name == "parallel" else None,
+            floor_n_ctx=table["floor_n_ctx"],
+            comfortable_n_ctx=table["comfortable_n_ctx"],
+            context_exponent=table["context_exponent"],
+            cache_types=tuple(table["cache_types"]),
+            turn=Turn(table["prompt_tokens"], table["depth_tokens"], table["answer_tokens"]),
+            least_tokens_per_s=table["least_tokens_per_s"],
+        )
+
+
+def parse_policy(document: Mapping[str, Any]) -> Policy:
+    """The policy of a checked document."""
+    return Policy(
+        margins=document["margins"],
+        host=document["host"],
+        cache_factor=document["cache_factor"],
+        search=document["search"],
+        warnings=document["warnings"],
+        intents=document["intents"],
+    )

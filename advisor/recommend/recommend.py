@@ -1,0 +1,74 @@
+"""From a model, a machine and wishes to a Recommendation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from advisor.recommend.contexts import context_table
+from advisor.recommend.evaluate import Evaluator, Judged
+from advisor.recommend.explain import alternatives, fixes, reasons, rejected, summarize, verdict_of
+from advisor.recommend.policy import Intent, Policy
+from advisor.recommend.recommendation import Note, Recommendation
+from advisor.recommend.search import Found, Ranked, Search, Wishes
+from advisor.recommend.warn import warnings
+
+
+def recommend(evaluator: Evaluator, policy: Policy, intent: Intent, wishes: Wishes) -> Recommendation:
+    """The best settings for the intent within the wishes; does_not_fit is an answer with the nearest thing tried."""
+    search = Search(evaluator, policy, intent, wishes)
+    found = search.run()
+    fits = bool(found.pool)
+    if fits:
+        best = found.pool[0]
+    else:
+        nearest = nearest_miss(search)
+        best = Ranked(nearest, evaluator.speed(nearest, intent), float("inf"))
+        found = Found((best,), found.floor_n_ctx, found.ceiling_n_ctx)
+    verdict = verdict_of(best.judged, fits)
+    contexts = context_table(search, best.judged)
+    notes = warnings(
+        evaluator.spec, evaluator.engine, wishes.pinned, best.judged.plan, evaluator.budget, best.speed, policy
+    )
+    least = wishes.min_tokens_per_s
+    if fits and least and best.speed.decode_tokens_per_s.value < least:
+        rate = best.speed.decode_tokens_per_s.value
+        notes.insert(
+            0, Note("below_min_tps", f"Nothing that fits reaches {least:g} tokens/s; this gives about {rate:.1f}.")
+        )
+    return Recommendation(
+        verdict=verdict,
+        intent=intent.name,
+        chosen=best.judged,
+        speed=best.speed,
+        budget=evaluator.budget,
+        contexts=contexts,
+        alternatives=tuple(alternatives(search, found, best)) if fits else (),
+        rejected=tuple(rejected(search, best)) if fits else (),
+        reasons=tuple(reasons(search, best)) if fits else (),
+        fixes=tuple(fixes(search, best.judged, verdict)),
+        warnings=tuple(notes),
+        summary=summarize(evaluator.spec, best.judged, best.speed, verdict),
+        n_judged=evaluator.n_judged,
+    )
+
+
+def nearest_miss(search: Search) -> Judged:
+    """When nothing fits: the candidate that comes closest, at the shortest acceptable context."""
+    pinned = search.wishes.pinned
+    n_ctx = pinned.n_ctx if pinned.n_ctx is not None else search.floor
+    tried = []
+    for pair in search.cache_pairs() or [("f16", "f16")]:
+        base = replace(search.base, n_ctx=n_ctx, cache_type_k=pair[0], cache_type_v=pair[1])
+        if pinned.n_gpu_layers is not None or not search.evaluator.host.devices:
+            tried.append(search.evaluator.judge(base))
+            continue
+        every = search.spec.n_layer_all + 1
+        for layers in range(every, -1, -max(every // 8, 1)):
+            tried.append(search.evaluator.judge(replace(base, n_gpu_layers=layers)))
+            if search.spec.n_expert and pinned.n_cpu_moe is None:
+                tried.append(search.evaluator.judge(replace(base, n_gpu_layers=layers, cpu_moe=True)))
+    possible = [judged for judged in tried if judged.plan.refused is None] or tried
+    return min(
+        possible,
+        key=lambda judged: (sum(short.over_bytes for short in judged.shorts), -judged.plan.settings.n_gpu_layers),
+    )

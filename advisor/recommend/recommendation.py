@@ -1,0 +1,69 @@
+"""The answer: what was chosen and why, what else a person might want, what failed and by how much."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from advisor.recommend.budget import Budget
+from advisor.recommend.contexts import ContextTable
+from advisor.recommend.evaluate import Judged
+from advisor.speed import Speed
+
+
+@dataclass(frozen=True)
+class Note:
+    """A reason or a warning: a code for programs, a sentence for people, the rule it rests on."""
+
+    code: str
+    text: str
+    rule: str = ""
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """Another fitting candidate that a person might prefer."""
+
+    label: str
+    judged: Judged
+    speed: Speed
+    why: str
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A better-looking candidate that failed."""
+
+    judged: Judged
+    code: str
+    device: str
+    over_bytes: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Fix:
+    """One change that would help, what it saves on the tightest device, and its price."""
+
+    change: str
+    saves_bytes: int
+    costs: str
+    enough: bool  # alone it makes the wish fit
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """Everything `advisor recommend` says. With verdict does_not_fit, `chosen` is the nearest thing that was tried."""
+
+    verdict: str  # "full" | "partial" | "cpu" | "does_not_fit"
+    intent: str
+    chosen: Judged
+    speed: Speed
+    budget: Budget
+    contexts: ContextTable
+    alternatives: tuple[Alternative, ...]
+    rejected: tuple[Rejected, ...]
+    reasons: tuple[Note, ...]
+    fixes: tuple[Fix, ...]
+    warnings: tuple[Note, ...]
+    summary: str  # the one line that a person would repeat
+    n_judged: int

@@ -1,0 +1,252 @@
+"""The search for settings: context, cache types, layers or experts on the GPU, micro-batch.
+
+Memory grows with n_ctx and with every layer or expert block moved to the GPU, so each knob is solved by bisection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from advisor.ggml_types import BY_NAME
+from advisor.recommend.evaluate import Evaluator, Judged, cost
+from advisor.recommend.policy import Intent, Policy
+from advisor.settings import RequestedSettings
+from advisor.speed import Speed
+from advisor.units import round_up
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the user insists on. `pinned` holds every setting given on the command line."""
+
+    pinned: RequestedSettings
+    min_n_ctx: int | None = None
+    max_n_ctx: int | None = None
+    min_tokens_per_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A fitting candidate with its speed and cost."""
+
+    judged: Judged
+    speed: Speed
+    cost: float
+
+
+@dataclass(frozen=True)
+class Found:
+    """The pool of fitting candidates, best first, and the context limits of the wishes."""
+
+    pool: tuple[Ranked, ...]
+    floor_n_ctx: int
+    ceiling_n_ctx: int
+
+
+class Search:
+    """Collects fitting candidates for one set of wishes and ranks them by intent."""
+
+    def __init__(self, evaluator: Evaluator, policy: Policy, intent: Intent, wishes: Wishes) -> None:
+        self.evaluator, self.policy, self.intent, self.wishes = evaluator, policy, intent, wishes
+        self.spec = evaluator.spec
+        step = int(policy.search["n_ctx_step"])
+        self.slots = wishes.pinned.n_parallel or intent.n_parallel or 1
+        trained = self.spec.n_ctx_train or intent.comfortable_n_ctx
+        ceiling = min(wishes.max_n_ctx or trained, max(trained, wishes.min_n_ctx or 0)) if trained else step
+        if not self.spec.causal or not any(layer.has_cache or layer.recurrent_state for layer in self.spec.layers):
+            ceiling = trained
+        self.ceiling = ceiling * self.slots
+        self.floor = min(max(wishes.min_n_ctx or intent.floor_n_ctx, 256), ceiling) * self.slots
+        self.step = step if self.ceiling > step else 256
+        self.base = replace(
+            wishes.pinned,
+            n_parallel=self.slots,
+            kv_unified=wishes.pinned.kv_unified if wishes.pinned.kv_unified is not None else False,
+        )
+
+    def cache_pairs(self, names: tuple[str, ...] | None = None) -> list[tuple[str, str]]:
+        """(K, V) types to try: pinned ones, else the intent's, without those the engine refuses."""
+        pinned = self.wishes.pinned
+        if pinned.cache_type_k or pinned.cache_type_v:
+            default = "f16"
+            return [(pinned.cache_type_k or default, pinned.cache_type_v or default)]
+        if not any(layer.has_cache and layer.k_width for layer in self.spec.layers):
+            return [("f16", "f16")]  # recurrent state is always f32, the cache type changes nothing
+        return [(name, name) for name in (names or self.intent.cache_types) if self.cache_allowed(name)]
+
+    def cache_allowed(self, name: str) -> bool:
+        """Whether the engine takes this cache type for this model on these devices."""
+        kind = BY_NAME[name]
+        if not kind.is_quantized:
+            return True
+        if self.wishes.pinned.flash_attn == "off" or self.spec.flash_attn_forced_off:
+            return False
+        for layer in self.spec.layers:
+            if layer.attention == "none":
+                continue
+            if layer.head_size_k % kind.block_elements or layer.head_size_v % kind.block_elements:
+                return False
+            for device in self.evaluator.host.devices:
+                backend = self.evaluator.engine.backends[device.backend]
+                n_gqa = layer.n_head // max(layer.n_head_kv, 1)
+                if name not in backend.cache_types or not backend.runs_flash_attn(
+                    layer.head_size_k, layer.head_size_v, n_gqa
+                ):
+                    return False
+        return True
+
+    # -- solving one knob ------------------------------------------------------------------------------------------
+
+    def longest(self, request: RequestedSettings, low: int, high: int) -> Judged | None:
+        """The candidate with the largest n_ctx in [low, high] that fits, None when `low` does not fit."""
+        if self.wishes.pinned.n_ctx is not None:
+            judged = self.evaluator.judge(replace(request, n_ctx=self.wishes.pinned.n_ctx or None))
+            return judged if judged.fits else None
+        best = self.evaluator.judge(replace(request, n_ctx=high))
+        if best.fits:
+            return best
+        first = self.evaluator.judge(replace(request, n_ctx=low))
+        if not first.fits:
+            return None
+        return self._bisect_context(request, low, high, first)
+
+    def _bisect_context(self, request: RequestedSettings, low: int, high: int, best: Judged) -> Judged:
+        """Memory is all but linear in n_ctx, so the interpolated guess is nearly always next to the answer."""
+        step = self.step
+        low_step, high_step = low // step, -(-high // step)
+        low_over = _headroom(best, self)
+        high_over = _headroom(self.evaluator.judge(replace(request, n_ctx=high)), self)
+        while high_step - low_step > 1:
+            span = high_step - low_step
+            share = -low_over / (high_over - low_over) if high_over > low_over else 0.5
+            guess = low_step + min(max(int(span * share), 1), span - 1)
+            judged = self.evaluator.judge(replace(request, n_ctx=guess * step))
+            over = _headroom(judged, self)
+            if judged.fits:
+                best, low_step, low_over = judged, guess, over
+                probe = self.evaluator.judge(replace(request, n_ctx=min((guess + 1) * step, high)))
+                if not probe.fits:
+                    return best
+                best, low_step, low_over = probe, guess + 1, _headroom(probe, self)
+            else:
+                high_step, high_over = guess, over
+        return best
+
+    def most(self, make: Callable[[int], RequestedSettings], low: int, high: int) -> Judged | None:
+        """The candidate make(i) with the largest i in [low, high] whose GPU part fits, if its host part fits too.
+
+        A larger i puts more on the GPUs, so their need grows with i and the host's need falls.
+        """
+        best: Judged | None = None
+        while low <= high:
+            middle = (low + high) // 2
+            judged = self.evaluator.judge(make(middle))
+            if judged.fits_devices:
+                best, low = judged, middle + 1
+            else:
+                high = middle - 1
+        return best if best is not None and best.fits else None
+
+    # -- families of candidates ------------------------------------------------------------------------------------
+
+    def everything_on_gpu(self, pair: tuple[str, str]) -> Judged | None:
+        """Every layer on the GPUs with the longest context that fits."""
+        pinned = self.wishes.pinned
+        if pinned.n_gpu_layers is not None or pinned.n_cpu_moe or pinned.cpu_moe or not self.evaluator.host.devices:
+            return None
+        request = replace(self.base, n_gpu_layers=self.spec.n_layer_all + 1, cache_type_k=pair[0], cache_type_v=pair[1])
+        return self.longest(request, min(self.floor, self.ceiling), self.ceiling)
+
+    def split(self, pair: tuple[str, str], n_ctx: int, n_ubatch: int | None) -> Judged | None:
+        """As much as possible on the GPUs at this context: experts leave first, then whole layers."""
+        base = replace(self.base, n_ctx=n_ctx, cache_type_k=pair[0], cache_type_v=pair[1])
+        if n_ubatch is not None and base.n_ubatch is None:
+            base = replace(base, n_ubatch=n_ubatch)
+        every = self.spec.n_layer_all + 1
+        pinned = self.wishes.pinned
+        n_blocks = self.spec.n_layer_all
+        has_experts = any(layer.n_ff_expert for layer in self.spec.layers)
+        if has_experts and pinned.n_cpu_moe is None and not pinned.cpu_moe and not pinned.tensor_overrides:
+            layers = pinned.n_gpu_layers if pinned.n_gpu_layers is not None else every
+            found = self.most(
+                lambda kept: replace(base, n_gpu_layers=layers, n_cpu_moe=n_blocks - kept), 0, n_blocks - 1
+            )
+            if found is not None:
+                return found
+            base = replace(base, n_cpu_moe=n_blocks)
+        if pinned.n_gpu_layers is not None:
+            judged = self.evaluator.judge(base)
+            return judged if judged.fits else None
+        return self.most(lambda layers: replace(base, n_gpu_layers=layers), 1, every)
+
+    def on_cpu(self, pair: tuple[str, str]) -> Judged | None:
+        """Nothing on a GPU; the context stays at the comfortable one, since RAM is shared with everything else."""
+        if self.wishes.pinned.n_gpu_layers not in (None, 0):
+            return None
+        request = replace(self.base, n_gpu_layers=0, cache_type_k=pair[0], cache_type_v=pair[1])
+        comfortable = max(min(self.intent.comfortable_n_ctx * self.slots, self.ceiling), self.floor)
+        return self.longest(request, self.floor, comfortable)
+
+    def run(self) -> Found:
+        """All fitting candidates, the cheapest first."""
+        found: dict[RequestedSettings, Judged] = {}
+
+        def keep(judged: Judged | None) -> None:
+            if judged is not None and judged.fits:
+                found.setdefault(judged.request, judged)
+
+        comfortable = min(self.intent.comfortable_n_ctx * self.slots, self.ceiling)
+        full = False
+        for pair in self.cache_pairs():
+            whole = self.everything_on_gpu(pair)
+            keep(whole)
+            full = full or (whole is not None and whole.plan.settings.n_ctx >= comfortable)
+        if not full and self.evaluator.host.devices:
+            self._add_splits(keep)
+        if not found:
+            for pair in self.cache_pairs():
+                keep(self.on_cpu(pair))
+        return Found(tuple(self.rank(list(found.values()))), self.floor, self.ceiling)
+
+    def _add_splits(self, keep: Callable[[Judged | None], None]) -> None:
+        contexts = self._split_contexts()
+        for pair in self.cache_pairs():
+            for n_ctx in contexts:
+                judged = self.split(pair, n_ctx, None)
+                keep(judged)
+                if judged is None or not judged.plan.read_host_bytes:
+                    continue
+                for n_ubatch in self.policy.search["n_ubatch_with_host_weights"]:
+                    if self.wishes.pinned.n_ubatch is None and n_ubatch != judged.plan.settings.n_ubatch:
+                        keep(self.split(pair, n_ctx, n_ubatch))
+
+    def _split_contexts(self) -> list[int]:
+        if self.wishes.pinned.n_ctx is not None:
+            return [self.wishes.pinned.n_ctx or self.spec.n_ctx_train]
+        comfortable = min(self.intent.comfortable_n_ctx * self.slots, self.ceiling)
+        wished = {self.floor, comfortable} | {int(n) * self.slots for n in self.policy.search["partial_n_ctx"]}
+        return sorted(round_up(n, 256) for n in wished if self.floor <= n <= max(self.ceiling, self.floor))
+
+    def rank(self, candidates: list[Judged]) -> list[Ranked]:
+        """Cheapest first; at equal cost the longer context, then the better cache."""
+        ranked = []
+        for judged in candidates:
+            speed = self.evaluator.speed(judged, self.intent)
+            least = max(self.intent.least_tokens_per_s, self.wishes.min_tokens_per_s or 0.0)
+            price = cost(judged, speed, self.intent, self.policy, self.spec.n_ctx_train)
+            if speed.decode_tokens_per_s.value < least:
+                price *= 1000.0
+            ranked.append(Ranked(judged, speed, price))
+        ranked.sort(key=lambda r: (r.cost, -r.judged.plan.settings.n_ctx, r.judged.plan.settings.cache_type_k != "f16"))
+        return ranked
+
+
+def _headroom(judged: Judged, search: Search) -> float:
+    """Bytes over the budget (negative = free) of the tightest place; used for interpolation only."""
+    plan, budget = judged.plan, search.evaluator.budget
+    over = [
+        device.planned_bytes - limit.usable_bytes for device, limit in zip(plan.devices, budget.devices, strict=True)
+    ]
+    over.append(plan.host.planned_bytes - budget.ram_usable_bytes)
+    return float(max(over))
