@@ -29,7 +29,13 @@ FLASH = {"1": "on", "0": "off", "auto": "auto"}
 def load_model(name: str) -> GraphModel:
     """A zoo snapshot as the graph's input."""
     data = json.loads(gzip.decompress((DATA / "zoo" / f"{name}.json.gz").read_bytes()))
-    meta = {k: tuple(v["value"]) if isinstance(v["value"], list) else v["value"] for k, v in data["metadata"].items()}
+    meta = {}
+    for key, entry in data["metadata"].items():
+        value = entry["value"]
+        if not isinstance(value, dict):
+            meta[key] = value
+        elif "values" in value:
+            meta[key] = tuple(value["values"])
     tensors = {t[0]: (tuple(t[1]), t[2]) for t in data["tensors"]}
     return GraphModel(meta, tensors, data["n_vocab"])
 
