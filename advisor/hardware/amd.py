@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 
 from advisor.hardware._read import key_values, list_folder, read_int, read_text, sysfs_link_bytes_per_s, under
+from advisor.hardware.device_ids import number_devices
 from advisor.hardware.drm_clients import drm_process_use
 from advisor.host import Device, ProbeReport, Ram
 
@@ -80,7 +81,7 @@ def probe_amd(*, root: str = "/", environ: Mapping[str, str], ram: Ram) -> tuple
         detail = "; ".join([names, *troubles])
     except Exception as error:  # a probe reports, it never stops the answer
         devices, status, detail = [], "failed", f"{type(error).__name__}: {error}"
-    return tuple(devices), ProbeReport(NAME, status, detail, time.perf_counter() - started)
+    return number_devices(devices), ProbeReport(NAME, status, detail, time.perf_counter() - started)
 
 
 def _device(root: str, folder: str, nodes: Mapping[str, _KfdNode], rocm: bool, ram: Ram) -> Device | str:

@@ -97,13 +97,15 @@ def _ask_nvml(root: str, environ: Mapping[str, str], ram: Ram) -> tuple[tuple[De
     except ImportError:
         return (), "failed", "an NVIDIA driver is there, but the Python package nvidia-ml-py is not installed"
     nvml: Any = pynvml
+    kernel = (read_text(under(root, "/proc/driver/nvidia/version"), 512) or "").strip().splitlines()
+    hint = f"; kernel module: {kernel[0]}" if kernel else ""
     try:
         _init(nvml, root, environ)
     except nvml.NVMLError_LibraryNotFound:
+        if kernel:  # a container without the driver's libraries, or half an installation
+            return (), "failed", f"{_LIBRARY} is not installed{hint}"
         return (), "absent", "no NVIDIA driver library"
     except nvml.NVMLError as error:
-        kernel = (read_text(under(root, "/proc/driver/nvidia/version"), 512) or "").strip().splitlines()
-        hint = f"; kernel module: {kernel[0]}" if kernel else ""
         return (), "failed", f"the NVIDIA driver does not answer: {error}{hint}"
     try:
         return _list_devices(nvml, root, environ, ram)
