@@ -33,7 +33,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag(("-np", "--parallel"), "n_parallel", "int", "slots (-1 = the tool's default)", minimum=-1),
     Flag(("-kvu", "--kv-unified"), "kv_unified", "on", "one cache shared by all slots"),
     Flag(("-no-kvu", "--no-kv-unified"), "kv_unified", "off", "one cache per slot"),
-    Flag(("-ngl", "--n-gpu-layers", "--gpu-layers"), "n_gpu_layers", "layers", "layers on the GPU: number, all or auto"),
+    Flag(("-ngl", "--n-gpu-layers", "--gpu-layers"), "n_gpu_layers", "layers", "layers on the GPU: N, all or auto"),
     Flag(("-ncmoe", "--n-cpu-moe"), "n_cpu_moe", "int", "keep the experts of the first N blocks on the CPU"),
     Flag(("-cmoe", "--cpu-moe"), "cpu_moe", "on", "keep all experts on the CPU"),
     Flag(("-ot", "--override-tensor"), "tensor_overrides", "overrides", "PATTERN=BUFFER for tensors by name"),

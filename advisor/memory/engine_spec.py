@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 _BACKEND_SCHEMA: dict[str, object] = {
@@ -61,6 +61,19 @@ SCHEMA: dict[str, object] = {
         "source": "str",
     },
     "backends": {"*": _BACKEND_SCHEMA},
+}
+
+
+# An engine that runs llama.cpp: which build it carries and which defaults it changes.
+EXTENSION_SCHEMA: dict[str, object] = {
+    "schema_version": "int",
+    "name": "str",
+    "program": "str",
+    "extends": "str",
+    "build": "int",
+    "reserves_every_row?": "bool",
+    "defaults?": {"n_batch?": "int", "n_ubatch?": "int", "server_n_parallel?": "int", "server_kv_unified?": "bool"},
+    "server?": {"prompt_cache_bytes?": "int", "context_checkpoints?": "int", "checkpoint_spacing_tokens?": "int"},
 }
 
 
@@ -139,6 +152,20 @@ def parse_engine(document: Mapping[str, Any], build: int | None = None) -> Engin
         repack_row_multiple=document["cpu"]["repack_row_multiple"],
         backends={name: _backend(name, table) for name, table in document["backends"].items()},
     )
+
+
+def extend_engine(base: Mapping[str, Any], extension: Mapping[str, Any], build: int | None = None) -> EngineSpec:
+    """The engine of a checked extension document over llama.cpp's. `build` is llama.cpp's, None = the one it carries."""
+    document = {
+        **base,
+        "name": extension["name"],
+        "program": extension["program"],
+        "defaults": {**base["defaults"], **extension.get("defaults", {})},
+        "server": {**base["server"], **extension.get("server", {})},
+    }
+    engine = parse_engine(document, build if build is not None else extension["build"])
+    every_row = engine.server_reserves_every_row or extension.get("reserves_every_row", False)
+    return replace(engine, server_reserves_every_row=every_row)
 
 
 def _backend(name: str, table: Mapping[str, Any]) -> BackendRules:

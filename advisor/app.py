@@ -1,0 +1,170 @@
+"""The composition root: rules, probes and stores meet the core here. No policy, no printing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from advisor.errors import HardwareError, UsageError
+from advisor.gguf_header.types import GgufHeader
+from advisor.host import HostSnapshot
+from advisor.memory.engine_spec import EXTENSION_SCHEMA, EngineSpec, extend_engine, parse_engine
+from advisor.memory.engine_spec import SCHEMA as ENGINE_SCHEMA
+from advisor.model.arch_rule import SCHEMA as ARCH_SCHEMA
+from advisor.model.arch_rule import ArchRule, parse_arch_rule
+from advisor.model.describe import architecture_of, describe
+from advisor.model.kinds import kind_of
+from advisor.model.spec import ModelSpec
+from advisor.rule_folders import RuleFolders, shipped_folder
+from advisor.rulebook import RuleDocument, check_document, check_sources
+
+if TYPE_CHECKING:
+    from advisor.hardware.gpu_table import GpuTable
+
+MAX_SNAPSHOT_BYTES = 16 << 20
+
+
+def schema_of(name: str) -> Mapping[str, object]:
+    """The schema that a rule document must follow. Raises UsageError for a name that no part of advisor reads."""
+    if name.startswith("arch/"):
+        return ARCH_SCHEMA
+    if name.startswith("engines/"):
+        return ENGINE_SCHEMA if name == "engines/llama_cpp.toml" else EXTENSION_SCHEMA
+    if name == "policy.toml":
+        from advisor.recommend.policy import SCHEMA as POLICY_SCHEMA
+
+        return POLICY_SCHEMA
+    if name == "speed.toml":
+        from advisor.speed import SCHEMA as SPEED_SCHEMA
+
+        return SPEED_SCHEMA
+    raise UsageError(f"'{name}' is no rule file that advisor reads; 'advisor rules show' lists them.")
+
+
+class App:
+    """Loads what a command needs, when it needs it, once."""
+
+    def __init__(self, rules_folder: str | None = None) -> None:
+        self.rules = RuleFolders(rules_folder)
+
+    def document(self, name: str) -> Mapping[str, Any] | None:
+        """A rule document, checked when a folder of the user's has a say in it (ours are checked by the tests)."""
+        document = self.rules.document(name)
+        if document is None:
+            return None
+        if any(not path.startswith(shipped_folder()) for path in document.files):
+            check(document)
+        return document.data
+
+    def required(self, name: str) -> Mapping[str, Any]:
+        """A rule document that must be there."""
+        document = self.document(name)
+        if document is None:
+            raise UsageError(f"the rule file {name} is missing from this installation; install gguf-advisor again.")
+        return document
+
+    def arch_rule(self, architecture: str) -> ArchRule:
+        """The rule of an architecture; plain attention when there is none or the name is no file name."""
+        safe = architecture.replace("-", "").replace("_", "").isalnum() and architecture.isascii()
+        name = f"arch/{architecture}.toml"
+        return parse_arch_rule(self.document(name) if safe and len(architecture) <= 64 else None, name)
+
+    def engine(self, text: str | None) -> EngineSpec:
+        """`NAME[@BUILD]`: llama.cpp (default), ollama, llama-cpp-python, koboldcpp; BUILD like b10434."""
+        name, _, build_text = (text or "llama.cpp").partition("@")
+        digits = build_text.removeprefix("b")
+        if build_text and (not digits.isdigit() or len(digits) > 9):
+            raise UsageError(f"--engine '{text}': the build must be a number such as b11434.")
+        build = int(digits) if digits else None
+        base = self.required("engines/llama_cpp.toml")
+        if name == base["name"]:
+            return parse_engine(base, build)
+        stem = name.replace("-", "_").replace(".", "_").lower()
+        extension = self.document(f"engines/{stem}.toml") if stem.replace("_", "").isalnum() else None
+        if extension is None or stem == "llama_cpp":
+            known = sorted(entry.removesuffix(".toml").replace("_", "-") for entry in self.rules.names("engines"))
+            known = ["llama.cpp" if entry == "llama-cpp" else entry for entry in known]
+            raise UsageError(f"--engine '{text}' is unknown; choose one of {', '.join(known)}.")
+        return extend_engine(base, extension, build)
+
+    def header(self, model: str) -> GgufHeader:
+        """The header of a MODEL argument."""
+        from advisor.stores.resolve import load_header
+
+        return load_header(model)
+
+    def model(self, header: GgufHeader) -> ModelSpec:
+        """The model in a header. Raises ModelError when it is no language model."""
+        if kind_of(header) != "model":  # such files often name no architecture at all; describe says what they are
+            return describe(header, parse_arch_rule(None, ""))
+        return describe(header, self.arch_rule(architecture_of(header)))
+
+    def host(
+        self,
+        *,
+        gpus: Sequence[str] = (),
+        no_gpu: bool = False,
+        ram: int | None = None,
+        hardware_file: str | None = None,
+        ask_engine: bool = False,
+        folders: Sequence[str] = (),
+    ) -> HostSnapshot:
+        """The machine: probed, replayed from a file, or as given by --gpu, --no-gpu and --ram."""
+        if no_gpu and gpus:
+            raise UsageError("--gpu and --no-gpu contradict each other; give one of them.")
+        if hardware_file is not None:
+            base = self._replay(hardware_file)
+        elif gpus or no_gpu:
+            from advisor.hardware.system import probe_system  # the real GPUs do not matter: do not ask them
+
+            facts, report = probe_system()
+            base = HostSnapshot((), facts.ram, facts.cpu, facts.platform, probes=(report,))
+        else:
+            from advisor.hardware.probe import probe_host
+
+            base = probe_host(
+                environ=os.environ,
+                ask_engine=ask_engine,
+                storage_folders=tuple(folders),
+                load_table=self.gpu_table,
+            )
+        if not gpus and not no_gpu and ram is None:
+            return base
+        from advisor.hardware.given import given_host
+
+        return given_host(list(gpus), no_gpu, ram, base, self.gpu_table())
+
+    def gpu_table(self) -> GpuTable:
+        """The table of known cards; parsed only when a name has to be looked up."""
+        from advisor.hardware.gpu_table import GpuTable
+
+        return GpuTable.from_mapping(self.required("gpus.toml"), "gpus.toml")
+
+    def _replay(self, path: str) -> HostSnapshot:
+        import json
+
+        from advisor.hardware.snapshot_file import from_json
+
+        try:
+            with open(path, "rb") as file:
+                data = file.read(MAX_SNAPSHOT_BYTES + 1)
+            document = json.loads(data) if len(data) <= MAX_SNAPSHOT_BYTES else None
+        except OSError as error:
+            raise HardwareError(f"{path} cannot be read: {error.strerror}.") from None
+        except (ValueError, RecursionError):
+            document = None
+        if not isinstance(document, dict):
+            raise HardwareError(f"{path} is no hardware snapshot; make one with 'advisor hardware --save FILE'.")
+        return from_json(document, path)
+
+
+def check(document: RuleDocument) -> None:
+    """Hold a rule document against its schema and the source law. Raises RuleError."""
+    if document.name == "gpus.toml":
+        from advisor.hardware.gpu_table import GpuTable
+
+        GpuTable.from_mapping(document.data, document.files[-1])
+    else:
+        check_document(document.data, schema_of(document.name), document.files[-1])
+    check_sources(document.data, document.files[-1])

@@ -1,0 +1,115 @@
+"""`advisor estimate MODEL [settings]` and `advisor estimate -- llama-server …`."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import click
+
+from advisor.cli.options import engine_options, hardware_options, settings_options, take_hardware, take_settings
+from advisor.errors import UsageError
+from advisor.llama_flags import Pasted, parse_command
+from advisor.settings import RequestedSettings
+
+EXIT_STATUS = {"full": 0, "cpu": 0, "partial": 3, "does_not_fit": 4}
+_TOOLS = {"llama-server": "server", "llama-cli": "cli", "llama-bench": "bench", "main": "cli", "server": "server"}
+
+
+@click.command("estimate", context_settings={"max_content_width": 100})
+@click.argument("words", nargs=-1, metavar="MODEL | -- COMMAND...", type=click.UNPROCESSED)
+@settings_options
+@hardware_options
+@engine_options
+def command(words: tuple[str, ...], **values: Any) -> int:
+    """Memory and speed of exactly these settings; what is not given has the engine's default.
+
+    Everything after -- is a pasted command line: advisor estimate -- llama-server -m model.gguf -c 32768 -ngl 20.
+    Exit status: 0 fits, 3 fits with a part on the CPU, 4 does not fit, 2 wrong usage, 1 any other error.
+    """
+    from advisor.app import App
+    from advisor.recommend.budget import make_budget
+    from advisor.recommend.evaluate import Evaluator
+    from advisor.recommend.explain import summarize, verdict_of
+    from advisor.recommend.policy import parse_policy
+    from advisor.recommend.warn import warnings
+    from advisor.speed import SpeedModel
+
+    hardware, given = take_hardware(values), take_settings(values)
+    model, pasted = _split(words)
+    request = _combine(given, pasted.settings) if pasted else given
+    tool = values["tool"]
+    if pasted and pasted.program:
+        tool = _TOOLS.get(pasted.program.removesuffix(".exe"), tool)
+    app = App(values["rules_folder"])
+    policy = parse_policy(app.required("policy.toml"))
+    spec = app.model(app.header(model))
+    engine = app.engine(values["engine"])
+    host = app.host(
+        gpus=hardware.gpus, no_gpu=hardware.no_gpu, ram=hardware.ram_bytes, hardware_file=hardware.hardware_file
+    )
+    budget = make_budget(host, policy, now=hardware.now, keep_free_bytes=hardware.keep_free_bytes)
+    evaluator = Evaluator(spec, host, engine, budget, SpeedModel(spec, host, app.required("speed.toml")), tool)
+    judged = evaluator.judge(request)
+    speed = evaluator.speed(judged, policy.intent("balanced"))
+    verdict = verdict_of(judged, judged.fits)
+    notes = warnings(spec, engine, request, judged.plan, budget, speed, policy)
+    ignored = pasted.ignored if pasted else ()
+    if values["as_json"]:
+        import json
+
+        from advisor.cli import shapes
+
+        document = {
+            "schema": "advisor.estimate/1",
+            "model": shapes.model_shape(spec),
+            "engine": shapes.engine_shape(engine, tool),
+            "settings": shapes.settings_shape(judged.plan),
+            "devices": shapes.devices_shape(judged.plan, budget, host),
+            "host": shapes.host_shape(judged.plan, budget),
+            "speed": shapes.speed_shape(speed),
+            "verdict": verdict,
+            "warnings": shapes.notes_shape(notes),
+            "ignored": list(ignored),
+        }
+        print(json.dumps(document, indent=2))
+        return EXIT_STATUS[verdict]
+    from advisor.cli.render_plan import headline, memory_lines, note_lines, source_line, speed_line
+    from advisor.cli.terminal import Screen, clean
+
+    screen = Screen()
+    color = {"full": "green", "cpu": "green", "partial": "yellow", "does_not_fit": "red"}[verdict]
+    summary = screen.wrap(summarize(spec, judged, speed, verdict))
+    lines = [*headline(spec, host, budget, screen), "", *(screen.paint(line, "bold", color) for line in summary), ""]
+    lines += memory_lines(judged.plan, budget, screen)
+    lines += ["", screen.paint("Speed", "bold"), *speed_line(speed, screen)]
+    if notes:
+        lines += ["", screen.paint("Mind", "bold"), *note_lines(notes, screen, "!", "yellow")]
+    if ignored:
+        lines += ["", *screen.wrap("Without meaning for memory, ignored: " + clean(", ".join(ignored), 600))]
+    print("\n".join([*lines, "", source_line(spec, engine, screen)]))
+    return EXIT_STATUS[verdict]
+
+
+def _split(words: tuple[str, ...]) -> tuple[str, Pasted | None]:
+    """(MODEL, the pasted command). One word is a MODEL; more are a command, perhaps after a MODEL."""
+    if not words:
+        raise UsageError("estimate needs a MODEL, or a pasted command line after --.")
+    if len(words) == 1:
+        return words[0], None
+    first, rest = words[0], words[1:]
+    if rest[0] in ("llama-server", "llama-cli", "llama-bench") or rest[0].startswith("-"):
+        pasted = parse_command(rest if not rest[0].startswith("-") else words)
+        model = pasted.model or (first if not rest[0].startswith("-") else None)
+    else:
+        pasted = parse_command(words)
+        model = pasted.model
+    if model is None:
+        raise UsageError("the pasted command line names no model; add -m model.gguf to it.")
+    return model, pasted
+
+
+def _combine(given: RequestedSettings, pasted: RequestedSettings) -> RequestedSettings:
+    """Options before -- win over the pasted ones."""
+    chosen = {f.name: getattr(given, f.name) for f in fields(given) if getattr(given, f.name) not in (None, ())}
+    return replace(pasted, **chosen)

@@ -1,0 +1,106 @@
+"""The command `advisor`: verbs are loaded when they are called, errors become one sentence."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+from advisor import __version__
+from advisor.errors import AdvisorError
+
+# verb -> (module, short help); the module holds a click command called `command`
+VERBS = {
+    "recommend": ("advisor.cli.recommend", "settings for a model on this machine, and why"),
+    "estimate": ("advisor.cli.estimate", "memory and speed of exactly these settings, or of a pasted command line"),
+    "inspect": ("advisor.cli.inspect", "what a model file is"),
+    "hardware": ("advisor.cli.hardware", "what was found and what is planned with"),
+    "rules": ("advisor.cli.rules", "the rules in force and where each value comes from"),
+    "doctor": ("advisor.cli.doctor", "one report for a bug report"),
+}
+
+
+class Verbs(click.Group):
+    """A group that imports a verb's module only when it is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002, D102
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002, D102
+        if cmd_name not in VERBS:
+            return None
+        command = importlib.import_module(VERBS[cmd_name][0]).command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002, D102
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in VERBS.items()])
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="advisor", message="%(prog)s %(version)s")
+def advisor() -> None:
+    r"""What fits, how to set it, and how fast it will be, for GGUF models on your own machine.
+
+    \b
+    advisor recommend model.gguf
+    advisor recommend model.gguf --gpu "RTX 3060" --for context
+    advisor estimate -- llama-server -m model.gguf -c 32768 -ngl 20
+    """
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; returns the exit status (0 fits, 3 partly, 4 does not fit, 2 usage, 1 other errors)."""
+    try:
+        result: Any = advisor.main(args=arguments, prog_name="advisor", standalone_mode=False)
+        sys.stdout.flush()
+    except AdvisorError as error:
+        return _say(str(error), error.exit_status)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return 2
+    except click.ClickException as error:
+        return _say(_usage_sentence(error), 2)
+    except (click.Abort, KeyboardInterrupt):
+        return _say("stopped.", 130)
+    except BrokenPipeError:
+        _silence_stdout()
+        return 0
+    except RecursionError:
+        return _say("the input is nested too deeply to be a real file.", 1)
+    except Exception as error:
+        if os.environ.get("ADVISOR_DEBUG"):
+            raise
+        detail = f"{type(error).__name__}: {error}"
+        return _say(
+            f"this is a bug in advisor ({detail:.200}); please report it with the output of 'advisor doctor'.", 1
+        )
+    return result if isinstance(result, int) else 0
+
+
+def _usage_sentence(error: click.ClickException) -> str:
+    text = error.format_message().strip().replace("\n", " ")
+    text = text if text.endswith((".", "?", "!")) else text + "."
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "advisor"
+    return f"{text} See '{command} --help'."
+
+
+def _say(text: str, status: int) -> int:
+    from advisor.cli.terminal import clean
+
+    try:
+        sys.stdout.flush()
+        print(f"advisor: {clean(text, 1000)}", file=sys.stderr)
+    except BrokenPipeError:
+        _silence_stdout()
+    return status
+
+
+def _silence_stdout() -> None:
+    """After a closed pipe, keep the interpreter from complaining at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,130 @@
+"""`advisor recommend MODEL`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from advisor.cli.options import engine_options, hardware_options, settings_options, take_hardware, take_settings
+from advisor.errors import UsageError
+from advisor.recommend.recommendation import Recommendation
+
+EXIT_STATUS = {"full": 0, "cpu": 0, "partial": 3, "does_not_fit": 4}
+
+
+@click.command("recommend", context_settings={"max_content_width": 100})
+@click.argument("model", metavar="MODEL")
+@click.option(
+    "--for", "intent", default="balanced", metavar="INTENT", help="balanced, context, speed, quality or parallel[:N]"
+)
+@click.option("--min-ctx", type=int, metavar="N", help="least tokens of context per slot")
+@click.option("--max-ctx", type=int, metavar="N", help="most tokens of context per slot")
+@click.option("--min-tps", type=float, metavar="X", help="least tokens per second")
+@click.option(
+    "--mode",
+    type=click.Choice(["exact", "safe"]),
+    default="exact",
+    help="exact: every setting; safe: the engine fits the layers",
+)
+@click.option("--output", metavar="FILE", help="also write a llama-server model preset (.ini)")
+@settings_options
+@hardware_options
+@engine_options
+def command(model: str, **values: Any) -> int:
+    """Settings for MODEL on this machine: what fits, how fast, why, and what else was tried.
+
+    MODEL is a .gguf file, any shard, a folder, a header snapshot, an Ollama name:tag or a Hugging Face org/repo:QUANT.
+    Exit status: 0 fits, 3 fits only in part, 4 does not fit, 2 wrong usage, 1 any other error.
+    """
+    from advisor.app import App
+    from advisor.recommend.budget import make_budget
+    from advisor.recommend.evaluate import Evaluator
+    from advisor.recommend.policy import parse_policy
+    from advisor.recommend.recommend import recommend
+    from advisor.recommend.search import Wishes
+    from advisor.speed import SpeedModel
+
+    hardware, pinned = take_hardware(values), take_settings(values)
+    app = App(values["rules_folder"])
+    policy = parse_policy(app.required("policy.toml"))
+    intent = policy.intent(values["intent"])
+    wishes = Wishes(pinned, values["min_ctx"], values["max_ctx"], values["min_tps"])
+    _check(wishes.min_n_ctx, wishes.max_n_ctx, wishes.min_tokens_per_s)
+    header = app.header(model)
+    spec = app.model(header)
+    engine = app.engine(values["engine"])
+    host = app.host(
+        gpus=hardware.gpus, no_gpu=hardware.no_gpu, ram=hardware.ram_bytes, hardware_file=hardware.hardware_file
+    )
+    budget = make_budget(host, policy, now=hardware.now, keep_free_bytes=hardware.keep_free_bytes)
+    speed = SpeedModel(spec, host, app.required("speed.toml"))
+    evaluator = Evaluator(spec, host, engine, budget, speed, values["tool"])
+    answer = recommend(evaluator, policy, intent, wishes)
+
+    from advisor.outputs.command import command_line, server_options
+
+    line = None
+    margin = max((limit.margin_bytes for limit in budget.devices), default=0)
+    options = server_options(
+        answer.chosen.plan, engine, mode=values["mode"], n_layer_all=spec.n_layer_all, margin_bytes=margin
+    )
+    if engine.program == "llama-server":
+        line = command_line(engine.program, spec.path, options)
+    written = _write(values["output"], answer, spec.path, options, engine.program) if values["output"] else None
+    if values["as_json"]:
+        _print_json(answer, spec, host, engine, values["tool"], line, app.rules.digest())
+    else:
+        from advisor.cli.render_recommend import render_recommendation
+        from advisor.cli.terminal import Screen
+
+        lines = render_recommendation(answer, spec, host, engine, line, Screen())
+        print("\n".join(lines))
+    if written:
+        click.echo(written, err=True)
+    return EXIT_STATUS[answer.verdict]
+
+
+def _check(min_ctx: int | None, max_ctx: int | None, min_tps: float | None) -> None:
+    for name, value in (("--min-ctx", min_ctx), ("--max-ctx", max_ctx)):
+        if value is not None and not 0 < value < 1 << 31:
+            raise UsageError(f"{name} {value} is no number of tokens; give one from 1 on.")
+    if min_ctx and max_ctx and min_ctx > max_ctx:
+        raise UsageError(f"--min-ctx {min_ctx} is above --max-ctx {max_ctx}; give a smaller one.")
+    if min_tps is not None and not 0 <= min_tps < 1e6:
+        raise UsageError(f"--min-tps {min_tps} is no speed; give tokens per second, such as 10.")
+
+
+def _write(path: str, answer: Recommendation, model_path: str, options: list[tuple[str, str]], program: str) -> str:
+    from advisor.outputs.preset_ini import write_preset
+
+    if program != "llama-server":
+        raise UsageError(f"--output writes llama-server presets, not files for {program}; leave --engine away.")
+    if answer.verdict == "does_not_fit":
+        raise UsageError(f"nothing that fits was found, so {path} was not written; see the fixes without --output.")
+    return write_preset(path, model_path, options)
+
+
+def _print_json(
+    answer: Recommendation, spec: Any, host: Any, engine: Any, tool: str, line: str | None, digest: str
+) -> None:
+    import json
+
+    from advisor.cli import shapes
+
+    document = {
+        "schema": "advisor.recommend/1",
+        "model": shapes.model_shape(spec),
+        "engine": shapes.engine_shape(engine, tool),
+        "settings": shapes.settings_shape(answer.chosen.plan),
+        "devices": shapes.devices_shape(answer.chosen.plan, answer.budget, host),
+        "host": shapes.host_shape(answer.chosen.plan, answer.budget),
+        "speed": shapes.speed_shape(answer.speed),
+        "verdict": answer.verdict,
+        "warnings": shapes.notes_shape(answer.warnings),
+        "ignored": [],
+        **shapes.recommendation_shape(answer, host),
+        "command": line,
+        "rulebook": digest,
+    }
+    print(json.dumps(document, indent=2))

@@ -1,0 +1,121 @@
+"""A memory plan and a speed as text: one bar per device, one line of figures below it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from advisor.cli.terminal import Screen, clean
+from advisor.host import HostSnapshot
+from advisor.memory.engine_spec import EngineSpec
+from advisor.memory.types import DevicePlan, MemoryPlan
+from advisor.model.spec import ModelSpec
+from advisor.recommend.budget import Budget, DeviceBudget
+from advisor.recommend.recommendation import Note
+from advisor.speed import Speed
+from advisor.units import format_bytes
+
+
+def headline(spec: ModelSpec, host: HostSnapshot, budget: Budget, screen: Screen) -> list[str]:
+    """Which model, on which machine."""
+    size = f" · {format_bytes(spec.file_bytes)}" if spec.file_bytes else ""
+    trained = f" · trained for {spec.n_ctx_train:,} tokens" if spec.n_ctx_train else ""
+    model = f"{screen.paint(clean(spec.name), 'bold')}: {clean(spec.architecture)} {spec.quantization}{size}{trained}"
+    cards = [
+        f"{clean(real.name)} ({format_bytes(limit.free_bytes)} of {format_bytes(limit.total_bytes)} free)"
+        for real, limit in zip(host.devices, budget.devices, strict=True)
+    ]
+    ram = f"{format_bytes(budget.ram_available_bytes)} of {format_bytes(budget.ram_total_bytes)} system memory free"
+    machine = " + ".join(cards) if cards else "no GPU"
+    dot = screen.symbol("·", "-")
+    return [*screen.wrap(model.replace("·", dot), "  ", ""), *screen.wrap(f"on {machine}, {ram}", "   ", "")]
+
+
+def memory_lines(plan: MemoryPlan, budget: Budget, screen: Screen) -> list[str]:
+    """The plan of every device and of the host."""
+    lines = []
+    width = max([len(device.id) for device in plan.devices] + [4])
+    for device, limit in zip(plan.devices, budget.devices, strict=True):
+        lines += _device_lines(device, limit, width, screen)
+    return lines + _host_lines(plan, budget, width, screen)
+
+
+def _device_lines(device: DevicePlan, limit: DeviceBudget, width: int, screen: Screen) -> list[str]:
+    parts = [
+        ("weights", device.weights_bytes, "blue", "W"),
+        ("cache", device.cache_bytes, "magenta", "K"),
+        ("compute", device.compute.high, "cyan", "C"),
+        ("backend", device.overhead_bytes, "yellow", "B"),
+    ]
+    over = device.planned_bytes - limit.usable_bytes
+    sizes = f"{format_bytes(device.planned_bytes)} of {format_bytes(limit.free_bytes)}"
+    verdict = screen.paint(f"{format_bytes(over)} too much", "red", "bold") if over > 0 and device.planned_bytes else (
+        f"{format_bytes(max(-over, 0))} to spare, {format_bytes(limit.margin_bytes)} kept free"
+    )  # fmt: skip
+    return _bar_lines(device.id.ljust(width), parts, max(limit.free_bytes, 1), sizes, verdict, screen)
+
+
+def _host_lines(plan: MemoryPlan, budget: Budget, width: int, screen: Screen) -> list[str]:
+    host = plan.host
+    parts = [
+        ("weights", host.weights_bytes, "blue", "W"),
+        ("cache", host.cache_bytes, "magenta", "K"),
+        ("compute", host.compute.high, "cyan", "C"),
+        ("output", host.output_bytes, "yellow", "O"),
+    ]
+    over = host.planned_bytes - budget.ram_usable_bytes
+    sizes = f"{format_bytes(host.planned_bytes)} of {format_bytes(budget.ram_available_bytes)}"
+    if over > 0:
+        verdict = screen.paint(f"{format_bytes(over)} too much", "red", "bold")
+    else:
+        verdict = f"{format_bytes(-over)} to spare, {format_bytes(budget.ram_margin_bytes)} kept free"
+    return _bar_lines("host".ljust(width), parts, max(budget.ram_available_bytes, 1), sizes, verdict, screen)
+
+
+def _bar_lines(
+    label: str, parts: Sequence[tuple[str, int, str, str]], total: int, sizes: str, verdict: str, screen: Screen
+) -> list[str]:
+    cells = max(min(screen.width - len(label) - len(sizes) - 8, 40), 10)
+    bar = screen.bar([(n_bytes, color, letter) for _, n_bytes, color, letter in parts], total, cells)
+    legend = [f"{screen.paint(name, color)} {format_bytes(n_bytes)}" for name, n_bytes, color, _ in parts if n_bytes]
+    indent = "  " + " " * len(label) + "  "
+    lines = [f"  {screen.paint(label, 'bold')}  {bar}  {sizes}"]
+    lines.append(indent + ", ".join(legend))
+    lines.append(indent + verdict)
+    return lines
+
+
+def speed_line(speed: Speed, screen: Screen) -> list[str]:
+    """Tokens per second, with the range and what bounds it."""
+    decode, prefill = speed.decode_tokens_per_s, speed.prefill_tokens_per_s
+    reading = _rate(prefill.value)
+    text = (
+        f"answers at {_rate(decode.value)} ({_rate(decode.low, bare=True)} to {_rate(decode.high, bare=True)}) with "
+        f"{speed.at_depth:,} tokens in the context, reads the prompt at {reading}; bound by {speed.bound_by}"
+    )
+    if speed.confidence == "low":
+        text += "; low confidence"
+    return screen.wrap(text, "  ", "  ")
+
+
+def _rate(value: float, *, bare: bool = False) -> str:
+    if value < 0.5 and not bare:
+        return f"{1 / max(value, 1e-9):.0f} seconds a token"
+    number = f"{value:,.0f}" if value >= 10 else f"{value:.2f}" if value < 1 else f"{value:.1f}"
+    return number if bare else f"{number} tokens/s"
+
+
+def note_lines(notes: Sequence[Note], screen: Screen, mark: str, color: str) -> list[str]:
+    """Notes as a list with marks."""
+    lines: list[str] = []
+    for note in notes:
+        wrapped = screen.wrap(clean(note.text, 400), "    ", f"  {mark} ")
+        wrapped[0] = wrapped[0].replace(f"  {mark} ", f"  {screen.paint(mark, color, 'bold')} ", 1)
+        lines += wrapped
+    return lines
+
+
+def source_line(spec: ModelSpec, engine: EngineSpec, screen: Screen) -> str:
+    """Where the figures come from."""
+    build = f"b{engine.build}" + ("" if engine.confidence == "measured" else ", extrapolated")
+    rule = f"architecture {spec.architecture} {spec.confidence}"
+    return screen.paint(f"Figures: formula for {engine.name} {build}; {clean(rule)}.", "dim")

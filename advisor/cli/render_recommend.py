@@ -1,0 +1,75 @@
+"""The recommendation as text."""
+
+from __future__ import annotations
+
+from advisor.cli.render_plan import headline, memory_lines, note_lines, source_line, speed_line
+from advisor.cli.terminal import Screen, clean, columns
+from advisor.host import HostSnapshot
+from advisor.memory.engine_spec import EngineSpec
+from advisor.model.spec import ModelSpec
+from advisor.recommend.contexts import ContextTable
+from advisor.recommend.recommendation import Recommendation
+from advisor.units import format_bytes
+
+_COLORS = {"full": "green", "cpu": "green", "partial": "yellow", "does_not_fit": "red"}
+
+
+def render_recommendation(
+    answer: Recommendation, spec: ModelSpec, host: HostSnapshot, engine: EngineSpec, command: str | None, screen: Screen
+) -> list[str]:
+    """All lines of `advisor recommend`."""
+    lines = headline(spec, host, answer.budget, screen)
+    summary = screen.wrap(answer.summary, "")
+    lines += ["", *(screen.paint(line, "bold", _COLORS[answer.verdict]) for line in summary), ""]
+    lines += memory_lines(answer.chosen.plan, answer.budget, screen)
+    lines += ["", screen.paint("Speed", "bold"), *speed_line(answer.speed, screen)]
+    if answer.contexts.rows and any(row.points for row in answer.contexts.rows):
+        lines += ["", *context_lines(answer.contexts, screen)]
+    bullet = screen.symbol("·", "-")
+    if answer.reasons:
+        lines += ["", screen.paint("Why", "bold"), *note_lines(answer.reasons, screen, bullet, "dim")]
+    if answer.rejected:
+        lines += ["", screen.paint("What did not fit", "bold")]
+        for failed in answer.rejected:
+            lines += screen.wrap(failed.text, "    ", f"  {bullet} ")
+    if answer.alternatives:
+        lines += ["", screen.paint("Instead", "bold")]
+        for other in answer.alternatives:
+            lines += screen.wrap(f"{other.label}: {other.why}", "    ", f"  {bullet} ")
+    if answer.fixes:
+        lines += ["", screen.paint("What would help", "bold")]
+        for fix in answer.fixes[:6]:
+            enough = "" if fix.enough else ", not enough alone"
+            text = f"{fix.change} saves {format_bytes(fix.saves_bytes)} ({fix.costs}{enough})"
+            if fix.costs == "money":
+                text = fix.change
+            lines += screen.wrap(text, "    ", f"  {bullet} ")
+    if answer.warnings:
+        lines += ["", screen.paint("Mind", "bold"), *note_lines(answer.warnings, screen, "!", "yellow")]
+    if command is not None:
+        lines += ["", screen.paint("Command", "bold"), f"  {command}"]
+    return [*lines, "", source_line(spec, engine, screen)]
+
+
+def context_lines(table: ContextTable, screen: Screen) -> list[str]:
+    """Context against cache type: what each length needs and whether it fits."""
+    yes, no = screen.symbol("✓", "fits"), screen.symbol("✗", "no")
+    lines = [f"{screen.paint('Context', 'bold')} with {clean(table.basis)}"]
+    rows = [["tokens", *(f"{row.cache_type} cache" for row in table.rows)]]
+    lengths = [point.n_ctx for point in table.rows[0].points]
+    for index, n_ctx in enumerate(lengths):
+        cells = [f"{n_ctx:,}"]
+        for row in table.rows:
+            point = row.points[index]
+            where = "" if point.device != "host" or "CPU" in table.basis else " host"
+            cells.append(f"{format_bytes(point.need_bytes)}{where} {yes if point.fits else no}")
+        rows.append(cells)
+    longest = ["longest"]
+    for row in table.rows:
+        longest.append(f"{row.max_n_ctx:,}" if row.max_n_ctx is not None else "none")
+    rows.append(longest)
+    right = tuple(range(len(rows[0])))
+    for line in columns(rows, right=right, gap=4):
+        colored = line.replace(yes, screen.paint(yes, "green")).replace(no, screen.paint(no, "red"))
+        lines.append("  " + (colored if screen.color else line))
+    return lines

@@ -1,0 +1,93 @@
+"""Settings as a paste-ready llama-server command line."""
+
+from __future__ import annotations
+
+from advisor.memory.engine_spec import EngineSpec
+from advisor.memory.types import MemoryPlan
+
+
+def server_options(
+    plan: MemoryPlan, engine: EngineSpec, *, mode: str, n_layer_all: int, margin_bytes: int
+) -> list[tuple[str, str]]:
+    """(long option without dashes, value) pairs; flags without value have an empty value.
+
+    "exact" writes every setting that the prediction rests on and switches the engine's own fit off; "safe" leaves the
+    layers to the engine's fit and tells it the margin.
+    """
+    settings = plan.settings
+    options = [("ctx-size", str(settings.n_ctx))]
+    exact = mode == "exact"
+    if plan.devices and exact:
+        options.append(("n-gpu-layers", str(settings.n_gpu_layers)))
+        if settings.n_cpu_moe >= n_layer_all:
+            options.append(("cpu-moe", ""))
+        elif settings.n_cpu_moe:
+            options.append(("n-cpu-moe", str(settings.n_cpu_moe)))
+        for override in settings.tensor_overrides:
+            options.append(("override-tensor", f"{override.pattern}={override.buffer}"))
+        if settings.split_mode != "layer":
+            options.append(("split-mode", settings.split_mode))
+        if settings.tensor_split:
+            options.append(("tensor-split", ",".join(f"{share:g}" for share in settings.tensor_split)))
+        if settings.main_gpu:
+            options.append(("main-gpu", str(settings.main_gpu)))
+    if settings.cache_type_k != "f16" or settings.cache_type_v != "f16":
+        options += [("cache-type-k", settings.cache_type_k), ("cache-type-v", settings.cache_type_v)]
+    flash = "on" if plan.flash_attn else ("off" if settings.flash_attn == "off" else "auto")
+    options.append(("flash-attn", flash))
+    options.append(("parallel", str(settings.n_parallel)))
+    if settings.kv_unified:
+        options.append(("kv-unified", ""))
+    if settings.n_batch != engine.defaults["n_batch"] and settings.n_batch != settings.n_ctx:
+        options.append(("batch-size", str(settings.n_batch)))
+    if settings.n_ubatch != engine.defaults["n_ubatch"]:
+        options.append(("ubatch-size", str(settings.n_ubatch)))
+    if settings.swa_full:
+        options.append(("swa-full", ""))
+    if not settings.kv_offload:
+        options.append(("no-kv-offload", ""))
+    if not settings.op_offload:
+        options.append(("no-op-offload", ""))
+    if settings.n_threads:
+        options.append(("threads", str(settings.n_threads)))
+    if not settings.mmap:
+        options.append(("load-mode", "none") if engine.has_load_mode else ("no-mmap", ""))
+    if exact:
+        options.append(("fit", "off"))
+    else:
+        options += [("fit", "on"), ("fit-target", str(max(margin_bytes >> 20, 1)))]
+    return options
+
+
+def quote(text: str) -> str:
+    """`text` as one word of a POSIX shell; control characters make it a $'...' word."""
+    if text and all(char.isalnum() or char in "@%+=:,./-_" for char in text) and text.isascii():
+        return text
+    if text.isprintable():
+        return "'" + text.replace("'", "'\"'\"'") + "'"
+    return "$'" + "".join(char if _plain(char) else _escape(char) for char in text) + "'"
+
+
+def _plain(char: str) -> bool:
+    return char.isprintable() and char not in "\\'"
+
+
+def _escape(char: str) -> str:
+    return "".join(f"\\x{byte:02x}" for byte in char.encode("utf-8", "surrogateescape"))
+
+
+_SHORT = {
+    "ctx-size": "-c", "n-gpu-layers": "-ngl", "cache-type-k": "-ctk", "cache-type-v": "-ctv", "flash-attn": "-fa",
+    "parallel": "-np", "batch-size": "-b", "ubatch-size": "-ub", "tensor-split": "-ts", "split-mode": "-sm",
+    "main-gpu": "-mg", "override-tensor": "-ot", "threads": "-t",
+}  # fmt: skip
+
+
+def command_line(program: str, model_path: str, options: list[tuple[str, str]]) -> str:
+    """One line that a POSIX shell runs: short options where llama.cpp has them."""
+    words = [program, "-m", quote(model_path)]
+    for name, value in options:
+        words.append(_SHORT.get(name, f"--{name}"))
+        if value:
+            words.append(quote(value))
+    return " ".join(words)
