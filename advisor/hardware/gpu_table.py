@@ -102,15 +102,15 @@ class GpuTable:
                 wanted = [part for part in wider if _has_size(part, size)]
             if not wanted:
                 sizes = ", ".join(_sizes(part) for part in candidates[:8])
-                raise HardwareError(f"No '{text.strip()}' is known; there is {sizes}.")
+                raise HardwareError(f"No '{_shown(text)}' is known; there is {sizes}.")
             candidates = wanted
         if len(candidates) > 1:
             names = ", ".join(sorted(part.name for part in candidates[:12]))
-            raise HardwareError(f"'{text.strip()}' may be several cards: {names}; give one of these names.")
+            raise HardwareError(f"'{_shown(text)}' may be several cards: {names}; give one of these names.")
         if candidates:
             return candidates[0], size_bytes
         raise HardwareError(
-            f"No card '{text.strip()}' is known; the nearest names are {', '.join(self.nearest(text))}. "
+            f"No card '{_shown(text)}' is known; the nearest names are {', '.join(self.nearest(text))}. "
             "Any card can be given by its memory, as in cuda:12GiB."
         )
 
@@ -165,6 +165,12 @@ class GpuTable:
             if same:
                 return same
         return ()
+
+
+def _shown(text: str) -> str:
+    """What a person typed, fit for one line of an error."""
+    printable = "".join(character for character in text.strip() if character.isprintable())
+    return printable if len(printable) <= 60 else printable[:57] + "..."
 
 
 def _squeezed_word_match(base: str, known: Sequence[str]) -> bool:

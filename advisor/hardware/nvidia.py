@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from advisor.hardware._read import pcie_bytes_per_s, read_text, under
+from advisor.hardware.cuda_order import Card, cuda_order, visible_cards
 from advisor.hardware.engine_processes import describe_process
 from advisor.host import Device, ProbeReport, ProcessUse, Ram
 
@@ -32,17 +33,6 @@ _TEGRA = {
     "tegra234": ("Jetson Orin", "8.7"),
     "tegra264": ("Jetson Thor", "11.0"),
 }
-
-
-class _Card:
-    """One CUDA-visible device before it gets its number. A plain class: a dataclass costs a millisecond to define."""
-
-    __slots__ = ("device", "parent_uuid", "speed")
-
-    def __init__(self, device: Device, speed: int, parent_uuid: str | None = None) -> None:
-        self.device = device
-        self.speed = speed  # cores x clock, the nearest NVML gets to CUDA's "fastest first"
-        self.parent_uuid = parent_uuid  # of a MIG instance
 
 
 def probe_nvidia(
@@ -142,7 +132,7 @@ def _optional(call: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any
 def _list_devices(nvml: Any, root: str, environ: Mapping[str, str], ram: Ram) -> tuple[tuple[Device, ...], str, str]:
     driver = _text(_optional(nvml.nvmlSystemGetDriverVersion))
     count = int(nvml.nvmlDeviceGetCount())
-    cards: list[_Card] = []
+    cards: list[Card] = []
     troubles: list[str] = []
     for index in range(count):
         try:
@@ -161,8 +151,8 @@ def _list_devices(nvml: Any, root: str, environ: Mapping[str, str], ram: Ram) ->
             troubles.append(f"GPU {index}: {card}")
         else:
             cards.append(card)
-    ordered, order_note = _cuda_order(cards, environ)
-    visible = _visible(ordered, environ)
+    ordered, order_note = cuda_order(cards, environ)
+    visible = visible_cards(ordered, environ)
     if order_note:
         troubles.append(order_note)
     if len(visible) < len(ordered):
@@ -200,7 +190,7 @@ def _memory(nvml: Any, handle: Any) -> tuple[int, int, int] | str:
         return f"its memory cannot be read: {error}"
 
 
-def _card(nvml: Any, root: str, handle: Any, driver: str | None, ram: Ram) -> _Card | str:
+def _card(nvml: Any, root: str, handle: Any, driver: str | None, ram: Ram) -> Card | str:
     name = _text(_optional(nvml.nvmlDeviceGetName, handle)) or "NVIDIA GPU"
     memory = _memory(nvml, handle)
     unified = any(word in name.upper() for word in _UNIFIED_NAMES)
@@ -239,7 +229,7 @@ def _card(nvml: Any, root: str, handle: Any, driver: str | None, ram: Ram) -> _C
         compute_capability=f"{capability[0]}.{capability[1]}" if capability else None,
         driver=driver, reserved_bytes=reserved, pci_device=_pci_device(pci),
     )  # fmt: skip
-    return _Card(device, cores * core_clock)
+    return Card(device, cores * core_clock)
 
 
 def _coherent(nvml: Any, handle: Any) -> bool:
@@ -279,7 +269,7 @@ def _engine_bytes(processes: tuple[ProcessUse, ...]) -> int:
     return sum(use.used_bytes or 0 for use in processes if use.is_engine)
 
 
-def _mig_cards(nvml: Any, root: str, handle: Any, driver: str | None) -> list[_Card] | None:
+def _mig_cards(nvml: Any, root: str, handle: Any, driver: str | None) -> list[Card] | None:
     """List the MIG instances of a card, or None where MIG is off. The parent itself is then unusable."""
     mode = _optional(nvml.nvmlDeviceGetMigMode, handle)
     if not mode or mode[0] != 1:
@@ -287,7 +277,7 @@ def _mig_cards(nvml: Any, root: str, handle: Any, driver: str | None) -> list[_C
     parent_uuid = _text(_optional(nvml.nvmlDeviceGetUUID, handle))
     capability = _optional(nvml.nvmlDeviceGetCudaComputeCapability, handle)
     pci = _optional(nvml.nvmlDeviceGetPciInfo, handle)
-    cards: list[_Card] = []
+    cards: list[Card] = []
     for index in range(int(_optional(nvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0)):
         instance = _optional(nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)
         if instance is None:
@@ -306,38 +296,8 @@ def _mig_cards(nvml: Any, root: str, handle: Any, driver: str | None) -> list[_C
             compute_capability=f"{capability[0]}.{capability[1]}" if capability else None,
             driver=driver, reserved_bytes=reserved, pci_device=_pci_device(pci),
         )  # fmt: skip
-        cards.append(_Card(device, 0, parent_uuid))
+        cards.append(Card(device, 0, parent_uuid))
     return cards
-
-
-def _cuda_order(cards: list[_Card], environ: Mapping[str, str]) -> tuple[list[_Card], str]:
-    """Cards as CUDA numbers them, and a remark where that is an estimate."""
-    if environ.get("CUDA_DEVICE_ORDER", "").upper() == "PCI_BUS_ID" or len(cards) < 2:
-        return cards, ""
-    if len({(card.device.name, card.speed) for card in cards}) == 1:
-        return cards, ""
-    ordered = sorted(cards, key=lambda card: -card.speed)  # stable: equals stay in PCI order
-    return ordered, "unequal cards numbered fastest first by estimate; CUDA_DEVICE_ORDER=PCI_BUS_ID makes it certain"
-
-
-def _visible(cards: list[_Card], environ: Mapping[str, str]) -> list[_Card]:
-    """Keep what CUDA_VISIBLE_DEVICES leaves, in its order. As in CUDA, the list ends at its first invalid entry."""
-    wanted = environ.get("CUDA_VISIBLE_DEVICES")
-    if wanted is None:
-        return cards
-    chosen: list[_Card] = []
-    for entry in (part.strip() for part in wanted.split(",")):
-        found = None
-        if entry.isascii() and entry.isdigit():
-            found = cards[int(entry)] if int(entry) < len(cards) else None
-        elif entry.startswith(("GPU-", "MIG-")):
-            found = next((card for card in cards if (card.device.uuid or "").startswith(entry)), None)
-            if found is None:  # a split card named as a whole: its first instance
-                found = next((card for card in cards if (card.parent_uuid or "").startswith(entry)), None)
-        if found is None or found in chosen:
-            break
-        chosen.append(found)
-    return chosen
 
 
 def _tegra_devices(root: str, ram: Ram) -> tuple[Device, ...]:

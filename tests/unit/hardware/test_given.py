@@ -67,6 +67,7 @@ def test_a_named_card_brings_its_figures(table: GpuTable) -> None:
         ("RTX 3060@13GiB", "more free memory than the card's 12.00 GiB"),
         ("M2 Ultra", "M2 Ultra 64GB, M2 Ultra 128GB, M2 Ultra 192GB"),
         ("Voodoo 2", "nearest names"),
+        ("Voodoo\x1b[2J" + "x" * 500, r"'Voodoo\[2Jx{48}\.\.\.' is known"),
     ],
 )
 def test_wrong_specs(table: GpuTable, spec: str, words: str) -> None:
