@@ -11,6 +11,7 @@ from advisor.memory.graph.lightning import Lightning
 from advisor.memory.graph.mla import Latent, SparseLatent
 from advisor.memory.graph.model import CPU, GraphModel, GraphPlacement, GraphSettings, Hyper
 from advisor.memory.graph.recurrent import Recurrent
+from advisor.memory.graph.reduce import needed_blocks
 from advisor.memory.graph.rwkv import Rwkv
 from advisor.memory.graph.sched import Scheduler
 from advisor.memory.graph.support import cuda_supports, flash_resolves
@@ -18,6 +19,9 @@ from advisor.memory.graph.transformer import Transformer
 
 GPU_ALIGNMENT = 128
 HOST_ALIGNMENT = 32
+ATTEMPTS = ((3, (1,)), (6, (1, 2, 3)))  # rounds of a pattern to build; rounds after which states may come back
+WHOLE = frozenset(("dsa",))  # a leaf per block: every block counts
+SLICED = frozenset(("gemma3n", "gemma4"))  # per-block slices cross devices, one copy each
 
 FAMILIES: dict[str, type[Builder]] = {
     "transformer": Transformer,
@@ -46,7 +50,7 @@ def builder_class(family: str) -> type[Builder]:
 
 def compute_bytes(
     model: GraphModel, settings: GraphSettings, placement: GraphPlacement, hyper: Hyper | None = None,
-    full: bool = True, pins: bool = False,
+    full: bool = False, pins: bool = False,
 ) -> dict[int, int]:  # fmt: skip
     """Bytes of the compute buffer of every GPU (0, 1, ...) and of the host (CPU).
 
@@ -62,13 +66,32 @@ def compute_bytes(
     rules = [BufferRule(GPU_ALIGNMENT, True) for _ in range(placement.n_gpu)] + [BufferRule(HOST_ALIGNMENT, False)]
     pipeline = placement.n_gpu > 1 and full_offload and settings.kv_offload and not placement.host_patterns
     flash = flash_resolves(h, settings, placement)
+    scheduler = Scheduler(rules, cuda_supports, settings.op_offload, pipeline)
+
+    def build(ids: list[int], try_flash: bool, probe: bool = False) -> Builder:
+        n_tokens, n_rows = (settings.n_seq, settings.n_seq) if probe else (tokens, outputs)
+        builder = cls(
+            model, h, settings, placement, try_flash, n_tokens, n_rows, full_offload, pins or probe, ids
+        )  # fmt: skip
+        builder.build()
+        return builder
+
+    everything = list(range(h.n_layer))
+    whole = full or h.style.family in WHOLE or (pipeline and h.style.family in SLICED)
+    attempts = [] if whole else [needed_blocks(model, h, placement, *attempt) for attempt in ATTEMPTS]
     if flash is None:
-        probe = cls(model, h, settings, placement, True, settings.n_seq, settings.n_seq, full_offload, True)
-        tried = probe.build()
-        Scheduler(rules, cuda_supports, settings.op_offload, pipeline).assign(tried)
+        probe = build(attempts[0].ids if attempts else everything, True, True)
+        scheduler.assign(probe.graph)
         flash = all(t.backend == probe.backend(il) for t, il in probe.fused)
-    graph = cls(model, h, settings, placement, flash, tokens, outputs, full_offload, pins).build()
-    sizes = Scheduler(rules, cuda_supports, settings.op_offload, pipeline).sizes(graph)
+    sizes = None
+    for attempt in attempts:
+        if len(attempt.ids) < h.n_layer:
+            sizes = scheduler.sizes(build(attempt.ids, flash).graph, attempt.checks)
+            if sizes is not None:
+                break
+    if sizes is None:
+        sizes = scheduler.sizes(build(everything, flash).graph)
+    assert sizes is not None
     result = {i: sizes[i] for i in range(placement.n_gpu)}
     result[CPU] = sizes[-1]
     return result

@@ -111,10 +111,16 @@ class Allocator:
     def __init__(self, rules: list[BufferRule]) -> None:
         self.rules = rules
         self.buffers = [FreeList(rule.alignment) for rule in rules]
+        self.states: list[list[tuple[int, ...]]] = []
 
-    def run(self, leaves: list[tuple[Tensor, int]], nodes: list[tuple[Tensor, int]]) -> list[int]:
-        """Bytes per backend for a graph given as (tensor, backend) pairs in execution order."""
-        allocate, free = self._allocate, self._free
+    def run(
+        self, leaves: list[tuple[Tensor, int]], nodes: list[tuple[Tensor, int]], stops: list[int] | None = None
+    ) -> list[int]:
+        """Bytes per backend for a graph given as (tensor, backend) pairs in execution order.
+
+        `stops`: positions before which the state of the free lists is kept in `states`.
+        """
+        allocate = self._allocate
         for t, backend in leaves:
             allocate(t, backend)
         for t, backend in nodes:
@@ -126,9 +132,20 @@ class Allocator:
                 s.n_children += 1
                 if s.is_input:
                     allocate(s, backend)
-        for t, backend in nodes:
+        begin = 0
+        for stop in stops or ():
+            self._walk(nodes, begin, stop)
+            begin = stop
+            self.states.append([(*b.offsets, *b.sizes) for b in self.buffers])
+        self._walk(nodes, begin, len(nodes))
+        return [b.high for b in self.buffers]
+
+    def _walk(self, nodes: list[tuple[Tensor, int]], begin: int, end: int) -> None:
+        allocate, free = self._allocate, self._free
+        for position in range(begin, end):
+            t, backend = nodes[position]
             for s in t.src:
-                if s.root is None and not s.allocated:
+                if not s.allocated and s.root is None:
                     allocate(s, backend)
             if t.root is None:
                 allocate(t, backend)
@@ -142,7 +159,6 @@ class Allocator:
                             free(root)
                     elif s.allocated:
                         free(s)
-        return [b.high for b in self.buffers]
 
     def _allocate(self, t: Tensor, backend: int) -> None:
         if t.allocated or t.place != NO_PLACE or t.root is not None:

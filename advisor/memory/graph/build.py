@@ -5,7 +5,6 @@ Facts from llama-graph.cpp and llama-kv-cache.cpp of llama.cpp b11434.
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 from advisor.memory.graph.model import BLOCK_NAME, CPU, HOST_NAMES, GraphModel, GraphPlacement, GraphSettings, Hyper
@@ -62,6 +61,7 @@ class Builder:
     def __init__(
         self, model: GraphModel, hyper: Hyper, settings: GraphSettings, placement: GraphPlacement, flash: bool,
         tokens: int, outputs: int, full_offload: bool, pins: bool,
+        layer_ids: list[int],
     ) -> None:  # fmt: skip
         self.model, self.h, self.s, self.p = model, hyper, settings, placement
         self.style = hyper.style
@@ -79,8 +79,8 @@ class Builder:
         self.weights: dict[str, Tensor] = {}
         self.fused: list[tuple[Tensor, int]] = []
         self.cache: dict[str, Tensor] = {}
-        self.host = [re.compile(p) for p in placement.host_patterns]
-        self.layer_ids = list(range(hyper.n_layer))
+        self.host = [model.expression(p) for p in placement.host_patterns]
+        self.layer_ids = layer_ids
         self.out_ids: Tensor | None = None
         self.pos: Tensor | None = None
 

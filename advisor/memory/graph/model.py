@@ -14,7 +14,7 @@ CPU = -1
 class GraphModel:
     """A header, reduced to what shapes a graph: metadata under its own names, tensors as (shape, ggml type)."""
 
-    __slots__ = ("arch", "by_block", "meta", "n_vocab", "tensors")
+    __slots__ = ("arch", "expressions", "kinds", "matches", "meta", "n_vocab", "tensors")
 
     def __init__(
         self, meta: Mapping[str, object], tensors: Mapping[str, tuple[tuple[int, ...], int]], n_vocab: int
@@ -23,6 +23,17 @@ class GraphModel:
         self.tensors = tensors
         self.n_vocab = n_vocab
         self.arch = str(meta["general.architecture"])
+        # what estimates of the same model share; filled when first asked for
+        self.kinds: dict[bool, list[int]] = {}
+        self.matches: dict[str, dict[int, tuple[str, ...]]] = {}
+        self.expressions: dict[str, re.Pattern[str]] = {}
+
+    def expression(self, pattern: str) -> re.Pattern[str]:
+        """A host pattern, compiled."""
+        compiled = self.expressions.get(pattern)
+        if compiled is None:
+            compiled = self.expressions[pattern] = re.compile(pattern)
+        return compiled
 
 
 class GraphSettings(NamedTuple):

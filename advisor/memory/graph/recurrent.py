@@ -99,6 +99,7 @@ class Recurrent(Transformer):
         self.base, self.windowed = self.attention_inputs(attention)
         last = self.layer_ids[-1]
         for il in self.layer_ids:
+            self.graph.mark()
             cur = self.mixed_block(cur, il, il == last)
         return self.finish_rows(cur)
 

@@ -34,6 +34,7 @@ class Rwkv(Recurrent):
         last = self.layer_ids[-1]
         rescale = self.h.int("rescale_every_n_layers")
         for il in self.layer_ids:
+            self.graph.mark()
             cur = self.rwkv_block(cur, il, il == last)
             if rescale and (il + 1) % rescale == 0:
                 cur = same("SCALE", cur)

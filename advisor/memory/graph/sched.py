@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from advisor.memory.graph.alloc import Allocator, BufferRule
+from advisor.memory.graph.reduce import Check
 from advisor.memory.graph.tensor import NO_PLACE, VIEW_OPS, Tensor
 
 PIPELINE_COPIES = 4
@@ -22,6 +23,11 @@ class Graph:
     def __init__(self) -> None:
         self.nodes: list[Tensor] = []
         self.leaves: list[Tensor] = []
+        self.marks: list[int] = []
+
+    def mark(self) -> None:
+        """Note where a block begins."""
+        self.marks.append(len(self.nodes))
 
     def expand(self, t: Tensor) -> Tensor:
         """Append `t` and everything it needs that is not there yet."""
@@ -47,12 +53,29 @@ class Scheduler:
         self.gpu_supports = supports
         self.op_offload = op_offload
         self.copies = PIPELINE_COPIES if pipeline else 1
+        self.split_starts: list[tuple[int, int]] = []
 
-    def sizes(self, graph: Graph) -> list[int]:
-        """Bytes of the compute buffer of every backend."""
+    def sizes(self, graph: Graph, checks: list[Check] | None = None) -> list[int] | None:
+        """Bytes of the compute buffer of every backend.
+
+        `checks`: block positions between which the allocator must have come back to its state; None is returned
+        when it has not, or when copies that are never freed would grow with the number of blocks.
+        """
         self.assign(graph)
         nodes, leaves = self.split(graph)
-        return Allocator(self.rules).run(leaves, nodes)
+        allocator = Allocator(self.rules)
+        if not checks:
+            return allocator.run(leaves, nodes)
+        if self.copies > 1 and len(self.split_starts) > self.n + 1:
+            return None
+        wanted = sorted({i for check in checks for i in (check.end, *check.earlier)})
+        sizes = allocator.run(leaves, nodes, [self._position(graph.marks[i]) for i in wanted])
+        states = dict(zip(wanted, allocator.states, strict=True))
+        settled = all(any(states[i] == states[check.end] for i in check.earlier) for check in checks)
+        return sizes if settled else None
+
+    def _position(self, mark: int) -> int:
+        return mark + sum(2 * n_inputs for start, n_inputs in self.split_starts if start < mark)
 
     def supports(self, backend: int, t: Tensor) -> bool:
         """Whether `backend` can run `t`."""
@@ -157,6 +180,7 @@ class Scheduler:
                         s.copies[current] = [self._copy(s) for _ in range(n_copies)]
                         inputs.append(s)
                     t.src[j] = s.copies[current][0]
+        self.split_starts = [(start, len(wanted)) for _, start, wanted in splits]
         ordered: list[tuple[Tensor, int]] = []
         for k, (backend, start, wanted) in enumerate(splits):
             end = splits[k + 1][1] if k + 1 < len(splits) else len(nodes)

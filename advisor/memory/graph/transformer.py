@@ -26,6 +26,7 @@ class Transformer(Builder):
             self.temperature = self.input(F32, 1, 1, self.tokens)
         last = self.layer_ids[-1]
         for il in self.layer_ids:
+            self.graph.mark()
             cur = self.block(cur, il, il == last)
         if style.late_rows:
             if style.pinned_last:
