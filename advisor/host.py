@@ -7,11 +7,10 @@ Bytes are bytes, `_bytes_per_s` is bytes per second, `None` means unknown.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class ProcessUse:
+class ProcessUse(NamedTuple):
     """Device memory that one running process holds."""
 
     pid: int
@@ -20,8 +19,7 @@ class ProcessUse:
     is_engine: bool  # a llama.cpp relative whose memory comes back when it is restarted
 
 
-@dataclass(frozen=True)
-class Device:
+class Device(NamedTuple):
     """One GPU as the engine would see it, in the engine's device order."""
 
     id: str  # "CUDA0", "Vulkan0", "ROCm0", "MTL0", "SYCL0"
@@ -47,8 +45,7 @@ class Device:
     pci_device: str | None = None  # "10de:2503" or "1002:744c:c8": vendor, device, revision
 
 
-@dataclass(frozen=True)
-class Ram:
+class Ram(NamedTuple):
     """System memory. `available_bytes` already respects cgroup limits."""
 
     total_bytes: int
@@ -59,8 +56,7 @@ class Ram:
     bandwidth_source: str | None = None
 
 
-@dataclass(frozen=True)
-class Cpu:
+class Cpu(NamedTuple):
     """The processor. `instruction_sets` are lower-case names such as avx2, avx512f, amx_int8, neon."""
 
     name: str
@@ -70,8 +66,7 @@ class Cpu:
     architecture: str = ""  # x86_64, aarch64, ...
 
 
-@dataclass(frozen=True)
-class Storage:
+class Storage(NamedTuple):
     """The disk under a model folder."""
 
     folder: str
@@ -81,8 +76,7 @@ class Storage:
     source: str | None = None
 
 
-@dataclass(frozen=True)
-class ProbeReport:
+class ProbeReport(NamedTuple):
     """How one probe went: `ok` found something or nothing to find, `absent` not on this machine, `failed`."""
 
     name: str
@@ -91,8 +85,7 @@ class ProbeReport:
     seconds: float
 
 
-@dataclass(frozen=True)
-class HostSnapshot:
+class HostSnapshot(NamedTuple):
     """One machine at one moment; what `advisor hardware --save` writes and `--hardware` replays."""
 
     devices: tuple[Device, ...]
@@ -102,5 +95,5 @@ class HostSnapshot:
     storage: tuple[Storage, ...] = ()
     probes: tuple[ProbeReport, ...] = ()
     origin: str = "probed"  # "probed" | "given" | "file"
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
     idle_devices: tuple[Device, ...] = ()  # present, but llama.cpp leaves them alone (an iGPU beside a card)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 ALL_LAYERS = -2  # `-ngl all`
 AUTO_LAYERS = -1  # `-ngl auto`
 
 
-@dataclass(frozen=True)
-class TensorOverride:
+class TensorOverride(NamedTuple):
     """`-ot PATTERN=BUFFER`: tensors whose name the regular expression finds go to that buffer type ("CPU", "CUDA0")."""
 
     pattern: str
     buffer: str
 
 
-@dataclass(frozen=True)
-class RequestedSettings:
+class RequestedSettings(NamedTuple):
     """What the user (or a candidate of the search) sets; `None` leaves the engine's default in force."""
 
     n_ctx: int | None = None  # -c; 0 = the model's trained context
@@ -43,8 +41,7 @@ class RequestedSettings:
     repack: bool | None = None
 
 
-@dataclass(frozen=True)
-class RunSettings:
+class RunSettings(NamedTuple):
     """Every setting that memory and speed rest on, resolved for one model, tool and engine build."""
 
     n_ctx: int  # tokens, as the engine rounds them; the pool of all sequences

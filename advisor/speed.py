@@ -8,7 +8,6 @@ The constants stand in rules/speed.toml with their sources.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from advisor.ggml_types import BY_NAME, row_bytes
@@ -73,8 +72,7 @@ class Range(NamedTuple):
     high: float
 
 
-@dataclass(frozen=True)
-class Speed:
+class Speed(NamedTuple):
     """What a person will feel. `at_depth` is the tokens in the cache for the decode figure."""
 
     turn_seconds: Range
@@ -153,7 +151,7 @@ class SpeedModel:
         if known is None:
             reads = [0] * (len(self._classes) + 1)
             for layer in self._spec.layers:
-                at = plan.placement[layer.index] if settings.kv_offload else HOST
+                at = plan.placement[layer.il] if settings.kv_offload else HOST
                 reads[at] += cache_read_bytes(layer, settings, depth)
             known = self._depth_cache[key] = tuple(reads)
         return known

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from typing import Any
 
 import click
@@ -111,5 +110,5 @@ def _split(words: tuple[str, ...]) -> tuple[str, Pasted | None]:
 
 def _combine(given: RequestedSettings, pasted: RequestedSettings) -> RequestedSettings:
     """Options before -- win over the pasted ones."""
-    chosen = {f.name: getattr(given, f.name) for f in fields(given) if getattr(given, f.name) not in (None, ())}
-    return replace(pasted, **chosen)
+    chosen = {f: getattr(given, f) for f in given._fields if getattr(given, f) not in (None, ())}
+    return pasted._replace(**chosen)

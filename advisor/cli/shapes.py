@@ -139,7 +139,7 @@ def requested_shape(request: RequestedSettings) -> dict[str, Any]:
     """The settings that a candidate sets; what it leaves open is left out."""
     return {
         name: list(value) if isinstance(value, tuple) else value
-        for name, value in vars(request).items()
+        for name, value in request._asdict().items()
         if value is not None and value != ()
     }
 
@@ -153,7 +153,7 @@ def contexts_shape(table: ContextTable) -> dict[str, Any]:
                 "cache_type": row.cache_type,
                 "max_n_ctx": row.max_n_ctx,
                 "reaches_trained": row.reaches_trained,
-                "points": [vars(point) for point in row.points],
+                "points": [point._asdict() for point in row.points],
             }
             for row in table.rows
         ],

@@ -8,7 +8,6 @@ never from anything inside a file.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from advisor.gguf_header.errors import BadShardNameError, InconsistentShardsError, MissingShardError
 from advisor.gguf_header.limits import MAX_SHARDS
@@ -101,8 +100,7 @@ def merge(headers: Sequence[GgufHeader]) -> GgufHeader:
     if stated != len(tensors):
         why = f"all parts together hold {len(tensors)} tensors, and {stated} are expected"
         raise InconsistentShardsError(first.path, why=why)
-    return replace(
-        first,
+    return first._replace(
         tensors=tuple(tensors),
         file_bytes=sum(header.file_bytes for _, _, header in numbered),
         shard_paths=tuple(header.path for _, _, header in numbered),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 
@@ -28,8 +27,7 @@ class TensorInfo(NamedTuple):
     shard: int
 
 
-@dataclass(frozen=True)
-class GgufHeader:
+class GgufHeader(NamedTuple):
     """The header of one model: of one file, of all its shards together, or of a header snapshot.
 
     `metadata` holds scalars, whole per-layer arrays as tuples, and an ArraySummary for arrays whose entries were

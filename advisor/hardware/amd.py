@@ -37,7 +37,7 @@ _ROCM_LIBRARIES = (
 
 
 class _KfdNode:
-    """One GPU in the KFD topology. A plain class: a dataclass costs a millisecond to define."""
+    """One GPU in the KFD topology."""
 
     __slots__ = ("bandwidth_bytes_per_s", "gfx")
 

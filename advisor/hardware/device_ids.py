@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from advisor.host import Device
 
@@ -23,5 +22,5 @@ def number_devices(devices: Sequence[Device]) -> tuple[Device, ...]:
     for device in devices:
         number = counts.get(device.backend, 0)
         counts[device.backend] = number + 1
-        numbered.append(replace(device, id=device_id(device.backend, number)))
+        numbered.append(device._replace(id=device_id(device.backend, number)))
     return tuple(numbered)

@@ -6,7 +6,6 @@ SPEC is a card's name from the table or `BACKEND:SIZE`, either with `@FREE`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from advisor.errors import HardwareError, UsageError
 from advisor.hardware.apple import metal_budget_bytes
@@ -109,7 +108,7 @@ def _with_free(device: Device, free_bytes: int, spec: str) -> Device:
             )
         # The limit of a chip in system memory can be raised; who says so is believed.
         total = free_bytes
-    return replace(device, free_bytes=free_bytes, total_bytes=total)
+    return device._replace(free_bytes=free_bytes, total_bytes=total)
 
 
 def _named_ram_bytes(specs: Sequence[str], table: GpuTable) -> int | None:
@@ -160,8 +159,7 @@ def given_host(
         chosen, idle = base.devices, base.idle_devices
     if (ram is not None or named is not None) and any(device.memory_kind == "unified" for device in chosen):
         unified = next(device for device in chosen if device.memory_kind == "unified")
-        memory = replace(
-            memory,
+        memory = memory._replace(
             bandwidth_bytes_per_s=unified.bandwidth_bytes_per_s,
             bandwidth_source=unified.bandwidth_source,
         )

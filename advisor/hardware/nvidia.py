@@ -11,7 +11,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from advisor.hardware._read import pcie_bytes_per_s, read_text, under
@@ -157,7 +156,7 @@ def _list_devices(nvml: Any, root: str, environ: Mapping[str, str], ram: Ram) ->
         troubles.append(order_note)
     if len(visible) < len(ordered):
         troubles.append(f"CUDA_VISIBLE_DEVICES hides {len(ordered) - len(visible)} of {len(ordered)}")
-    devices = tuple(replace(card.device, id=f"CUDA{number}") for number, card in enumerate(visible))
+    devices = tuple(card.device._replace(id=f"CUDA{number}") for number, card in enumerate(visible))
     status = ("ok" if cards else "failed") if count else "absent"
     found = ", ".join(device.name for device in devices) or "no GPU"
     detail = f"driver {driver or 'unknown'}: {found}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from advisor.hardware.amd import probe_amd
@@ -75,8 +74,8 @@ def probe_host(
     unified = next((device for device in devices_in_use if device.memory_kind == "unified"), None)
     if unified is not None and unified.bandwidth_bytes_per_s is not None and ram.bandwidth_bytes_per_s is None:
         # One memory, one bandwidth.
-        ram = replace(
-            ram, bandwidth_bytes_per_s=unified.bandwidth_bytes_per_s, bandwidth_source=unified.bandwidth_source
+        ram = ram._replace(
+            bandwidth_bytes_per_s=unified.bandwidth_bytes_per_s, bandwidth_source=unified.bandwidth_source
         )
     if idle and devices_in_use:
         notes.append(f"{idle[0].name} is left alone: llama.cpp uses integrated graphics only where there is no card")
@@ -123,8 +122,7 @@ def merge_engine_list(probed: Sequence[Device], listed: Sequence[Device]) -> tup
                 f"{item.id}: the engine sees {item.total_bytes >> 20} MiB, the driver {match.total_bytes >> 20} MiB"
             )
         result.append(
-            replace(
-                match, id=item.id, backend=item.backend, name=item.name, total_bytes=item.total_bytes,
+            match._replace(id=item.id, backend=item.backend, name=item.name, total_bytes=item.total_bytes,
                 free_bytes=item.free_bytes, source="engine",
             )
         )  # fmt: skip
@@ -155,8 +153,7 @@ def _with_table(devices: Sequence[Device], load_table: Callable[[], GpuTable]) -
         whole = " MIG " not in device.name
         use_bandwidth = device.bandwidth_bytes_per_s is None and whole
         result.append(
-            replace(
-                device,
+            device._replace(
                 name=part.name if device.name.startswith(("AMD GPU ", "Intel GPU ")) else device.name,
                 bandwidth_bytes_per_s=part.bandwidth_bytes_per_s if use_bandwidth else device.bandwidth_bytes_per_s,
                 bandwidth_source=source if use_bandwidth else device.bandwidth_source,

@@ -28,16 +28,16 @@ def to_json(snapshot: HostSnapshot) -> dict[str, Any]:
         "platform": snapshot.platform,
         "devices": [_device_json(device) for device in snapshot.devices],
         "idle_devices": [_device_json(device) for device in snapshot.idle_devices],
-        "ram": dict(vars(snapshot.ram)),
-        "cpu": {**vars(snapshot.cpu), "instruction_sets": list(snapshot.cpu.instruction_sets)},
-        "storage": [dict(vars(item)) for item in snapshot.storage],
-        "probes": [dict(vars(report)) for report in snapshot.probes],
+        "ram": dict(snapshot.ram._asdict()),
+        "cpu": {**snapshot.cpu._asdict(), "instruction_sets": list(snapshot.cpu.instruction_sets)},
+        "storage": [dict(item._asdict()) for item in snapshot.storage],
+        "probes": [dict(report._asdict()) for report in snapshot.probes],
         "notes": list(snapshot.notes),
     }
 
 
 def _device_json(device: Device) -> dict[str, Any]:
-    return {**vars(device), "processes": [dict(vars(use)) for use in device.processes]}
+    return {**device._asdict(), "processes": [dict(use._asdict()) for use in device.processes]}
 
 
 def from_json(data: object, path: str) -> HostSnapshot:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from advisor.hardware._read import list_folder, read_int, read_text, under
 from advisor.host import ProbeReport, Storage
@@ -18,8 +18,7 @@ _NETWORK = frozenset({
 _SPEED_ORDER = ("network", "hdd", "ssd", "nvme")  # slowest first
 
 
-@dataclass(frozen=True)
-class _Mount:
+class _Mount(NamedTuple):
     point: str
     numbers: str  # "259:2"; "0:41" for file systems without a block device of their own
     file_system: str

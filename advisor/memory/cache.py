@@ -89,7 +89,7 @@ def place_cache(
     padded_v = padded_v_width(spec, settings)
     seen: dict[tuple[object, ...], int] = {}
     for layer in spec.layers:
-        device = placement[layer.index] if settings.kv_offload else HOST
+        device = placement[layer.il] if settings.kv_offload else HOST
         key = (device, layer.k_width, layer.v_width, layer.n_window, layer.has_cache, layer.attention,
                layer.recurrent_conv, layer.recurrent_state, layer.indexer_head_size)  # fmt: skip
         n_bytes = seen.get(key)

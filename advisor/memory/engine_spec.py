@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 _BACKEND_SCHEMA: dict[str, object] = {
     "device": "str",
@@ -77,8 +76,7 @@ EXTENSION_SCHEMA: dict[str, object] = {
 }
 
 
-@dataclass(frozen=True)
-class BackendRules:
+class BackendRules(NamedTuple):
     """How one backend places tensors in memory."""
 
     name: str
@@ -107,8 +105,7 @@ class BackendRules:
         )
 
 
-@dataclass(frozen=True)
-class EngineSpec:
+class EngineSpec(NamedTuple):
     """One engine at one build. `input_copies_*` is k of the compute formulas."""
 
     name: str
@@ -155,7 +152,7 @@ def parse_engine(document: Mapping[str, Any], build: int | None = None) -> Engin
 
 
 def extend_engine(base: Mapping[str, Any], extension: Mapping[str, Any], build: int | None = None) -> EngineSpec:
-    """The engine of a checked extension document over llama.cpp's. `build` is llama.cpp's, None = the one it carries."""
+    """The engine of a checked extension document. `build` is llama.cpp's, None = the one it carries."""
     document = {
         **base,
         "name": extension["name"],
@@ -165,7 +162,7 @@ def extend_engine(base: Mapping[str, Any], extension: Mapping[str, Any], build: 
     }
     engine = parse_engine(document, build if build is not None else extension["build"])
     every_row = engine.server_reserves_every_row or extension.get("reserves_every_row", False)
-    return replace(engine, server_reserves_every_row=every_row)
+    return engine._replace(server_reserves_every_row=every_row)
 
 
 def _backend(name: str, table: Mapping[str, Any]) -> BackendRules:

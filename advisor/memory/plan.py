@@ -121,7 +121,7 @@ def resolve_flash_attn(
     runs = True
     checked: set[tuple[int, int, int, int]] = set()
     for layer in spec.layers:
-        device = placement[layer.index]
+        device = placement[layer.il]
         if layer.attention == "none" or device == HOST:
             continue
         head_v = spec.shapes.head_size_v_mla and layer.head_size_v if layer.attention == "latent" else layer.head_size_v
@@ -174,7 +174,7 @@ def _all_on_gpu(
     mask, row = mask_bytes(r), 4 * r.n_tokens * spec.n_embd
     computes = []
     for index in range(len(backends)):
-        layers = [layer for layer in spec.layers if placement[layer.index] == index]
+        layers = [layer for layer in spec.layers if placement[layer.il] == index]
         has_output = placement[spec.n_layer_all] == index
         if not layers and not has_output:
             computes.append(Interval(0, 0, 0))
@@ -197,7 +197,7 @@ def _unsupported_flash(
     spec, t = r.spec, r.n_tokens
     computes = []
     for index in range(len(backends)):
-        layers = [layer for layer in spec.layers if placement[layer.index] == index]
+        layers = [layer for layer in spec.layers if placement[layer.il] == index]
         value = widest_block_bytes(r, layers, attention=False) + 40 * t if layers else 0
         computes.append(Interval(value, value, value))
     moved = max(
@@ -215,12 +215,12 @@ def _mixed(
     """Weights, experts or cache on the host: the first GPU computes them too for large batches."""
     spec, settings = r.spec, r.settings
     padded_v = padded_v_width(spec, settings)
-    host_layers = [layer for layer in spec.layers if placement[layer.index] == HOST or not settings.kv_offload]
+    host_layers = [layer for layer in spec.layers if placement[layer.il] == HOST or not settings.kv_offload]
     caches = [layer_cache_bytes(layer, settings, padded_v, None) for layer in host_layers]
     computes = []
     helper = min((p for p in placement if p != HOST), default=0)
     for index in range(len(backends)):
-        layers = [layer for layer in spec.layers if placement[layer.index] == index]
+        layers = [layer for layer in spec.layers if placement[layer.il] == index]
         has_output = placement[spec.n_layer_all] == index
         if not layers and not has_output and index != helper:
             computes.append(Interval(0, 0, 0))

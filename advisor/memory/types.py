@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from advisor.settings import RunSettings
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(NamedTuple):
     """An estimate in bytes with its bounds; planning uses `high`. Exact when all three are equal."""
 
     low: int
@@ -17,8 +16,7 @@ class Interval:
     high: int
 
 
-@dataclass(frozen=True)
-class DevicePlan:
+class DevicePlan(NamedTuple):
     """One GPU's share. `layers` is the (first, last) block that lives there, None without blocks."""
 
     id: str
@@ -37,8 +35,7 @@ class DevicePlan:
         return self.weights_bytes + self.cache_bytes + self.compute.high + self.overhead_bytes
 
 
-@dataclass(frozen=True)
-class HostPlan:
+class HostPlan(NamedTuple):
     """System memory's share. Mapped bytes are the file span the engine prints, evictable page cache."""
 
     weights_bytes: int
@@ -55,8 +52,7 @@ class HostPlan:
         return self.weights_bytes + self.cache_bytes + self.compute.high + self.output_bytes
 
 
-@dataclass(frozen=True)
-class MemoryPlan:
+class MemoryPlan(NamedTuple):
     """The whole prediction for one model, one set of settings and one machine."""
 
     settings: RunSettings

@@ -6,7 +6,7 @@ Source: llama.cpp b11434 src/llama-model-loader.cpp, ggml-alloc.c and the backen
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from advisor.ggml_types import GGML_TYPES, row_bytes
 from advisor.memory.engine_spec import BackendRules, EngineSpec
@@ -16,8 +16,7 @@ from advisor.settings import RunSettings
 from advisor.units import round_up
 
 
-@dataclass(frozen=True)
-class WeightBytes:
+class WeightBytes(NamedTuple):
     """Bytes per device; on the host also what is repacked and which block matrices stay there."""
 
     devices: tuple[int, ...]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, cast
 
 SCHEMA: dict[str, object] = {
     "schema_version": "int",
@@ -57,8 +56,7 @@ SCHEMA: dict[str, object] = {
 }
 
 
-@dataclass(frozen=True)
-class ArchRule:
+class ArchRule(NamedTuple):
     """One architecture's rule file, parsed. Defaults describe plain full attention."""
 
     file: str  # "" when there is no rule file and plain attention is assumed

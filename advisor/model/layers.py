@@ -188,7 +188,7 @@ def describe_layers(meta: Metadata, rule: ArchRule, shapes: Shapes, n_layer: int
         width, gated, expert, used, shared = feed_forward(shapes, i, n_ff[i], n_used[i])
         layers.append(
             LayerSpec(
-                index=i,
+                il=i,
                 n_head=0 if no_attention else n_head[i],
                 n_head_kv=0 if no_attention else n_head_kv[i],
                 head_size_k=size_k_window if windowed[i] else size_k,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 
@@ -22,11 +21,10 @@ class WeightTensor(NamedTuple):
     block: int
 
 
-@dataclass(frozen=True)
-class LayerSpec:
+class LayerSpec(NamedTuple):
     """One block. Widths are elements per token; 0 where the block has no such thing."""
 
-    index: int
+    il: int  # number of the block, from 0
     n_head: int
     n_head_kv: int
     head_size_k: int
@@ -54,8 +52,7 @@ class LayerSpec:
         return 0 if self.attention == "latent" else self.head_size_v * self.n_head_kv
 
 
-@dataclass(frozen=True)
-class ShapeFacts:
+class ShapeFacts(NamedTuple):
     """Widths of special blocks, elements per token unless said; 0 where the model has none."""
 
     window_pattern: str  # "" | "sliding" | "chunked" | "symmetric"
@@ -74,8 +71,7 @@ class ShapeFacts:
     compute: Mapping[str, object]  # the architecture's [compute] rules
 
 
-@dataclass(frozen=True)
-class ModelSpec:
+class ModelSpec(NamedTuple):
     """A language model as the engine would load it."""
 
     path: str

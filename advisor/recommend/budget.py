@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from advisor.host import HostSnapshot
 from advisor.memory.types import MemoryPlan
 from advisor.recommend.policy import Policy
 
 
-@dataclass(frozen=True)
-class DeviceBudget:
+class DeviceBudget(NamedTuple):
     """`usable_bytes` is what the plan may take in all: free memory without what must stay free."""
 
     id: str
@@ -19,10 +18,10 @@ class DeviceBudget:
     margin_bytes: int
     usable_bytes: int
     unified: bool
+    private_bytes: int  # of a unified device: what is not system RAM (an APU's carve-out)
 
 
-@dataclass(frozen=True)
-class Budget:
+class Budget(NamedTuple):
     """The machine's limits for one model."""
 
     devices: tuple[DeviceBudget, ...]
@@ -36,8 +35,7 @@ class Budget:
         return max(self.ram_available_bytes - self.ram_margin_bytes, 0)
 
 
-@dataclass(frozen=True)
-class Shortfall:
+class Shortfall(NamedTuple):
     """Where a plan goes over the budget most, and by how much."""
 
     device: str  # a device id or "host"
@@ -62,6 +60,7 @@ def make_budget(host: HostSnapshot, policy: Policy, *, now: bool = False, keep_f
                 margin_bytes=margin,
                 usable_bytes=max(free - margin, 0),
                 unified=device.memory_kind == "unified",
+                private_bytes=device.total_bytes - device.shared_bytes if device.shared_bytes is not None else 0,
             )
         )
     ram = host.ram
@@ -80,7 +79,7 @@ def shortfalls(plan: MemoryPlan, budget: Budget) -> tuple[Shortfall, ...]:
         if device.planned_bytes and over > 0:
             found.append(Shortfall(device.id, over))
         if limit.unified:
-            shared += device.planned_bytes
+            shared += max(device.planned_bytes - limit.private_bytes, 0)
     if shared > budget.ram_usable_bytes:
         found.append(Shortfall("host", shared - budget.ram_usable_bytes))
     return tuple(sorted(found, key=lambda short: -short.over_bytes))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from advisor.recommend.evaluate import Judged
 from advisor.recommend.search import Search
@@ -10,8 +10,7 @@ from advisor.settings import RequestedSettings
 from advisor.units import round_up
 
 
-@dataclass(frozen=True)
-class ContextPoint:
+class ContextPoint(NamedTuple):
     """One context length: the need and the limit of the tightest place."""
 
     n_ctx: int  # as asked
@@ -21,8 +20,7 @@ class ContextPoint:
     usable_bytes: int
 
 
-@dataclass(frozen=True)
-class ContextRow:
+class ContextRow(NamedTuple):
     """One cache type on the basis of the table. `max_n_ctx` is None when not even the shortest context fits."""
 
     cache_type: str
@@ -31,8 +29,7 @@ class ContextRow:
     points: tuple[ContextPoint, ...]
 
 
-@dataclass(frozen=True)
-class ContextTable:
+class ContextTable(NamedTuple):
     """Context against cache type. `basis` says what stays fixed, in words."""
 
     basis: str
@@ -45,42 +42,42 @@ def context_table(search: Search, chosen: Judged) -> ContextTable:
     names = tuple(str(name) for name in policy["table_cache_types"])
     pairs = search.cache_pairs(names)
     every = search.spec.n_layer_all + 1
-    base: RequestedSettings = replace(search.base, n_ctx=None)
+    base: RequestedSettings = search.base._replace(n_ctx=None)
     settings = chosen.plan.settings
     basis = "on the CPU"
     if search.evaluator.host.devices and settings.n_gpu_layers:
-        whole = replace(base, n_gpu_layers=every)
+        whole = base._replace(n_gpu_layers=every)
         smallest = min(int(policy["table_n_ctx"][0]), search.ceiling)
         if search.wishes.pinned.n_gpu_layers is None and any(
-            search.evaluator.judge(replace(whole, n_ctx=smallest, cache_type_k=k, cache_type_v=v)).fits
+            search.evaluator.judge(whole._replace(n_ctx=smallest, cache_type_k=k, cache_type_v=v)).fits
             for k, v in pairs
         ):
             base, basis = whole, "every layer on the GPU"
         else:
-            base = replace(base, n_gpu_layers=settings.n_gpu_layers, n_cpu_moe=settings.n_cpu_moe or None)
+            base = base._replace(n_gpu_layers=settings.n_gpu_layers, n_cpu_moe=settings.n_cpu_moe or None)
             basis = f"{settings.n_gpu_layers} of {every} layers on the GPU"
             if settings.n_cpu_moe:
                 basis += f", experts of {settings.n_cpu_moe} blocks on the CPU"
     else:
-        base = replace(base, n_gpu_layers=0)
+        base = base._replace(n_gpu_layers=0)
     rows = []
     for pair in pairs:
-        request = replace(base, cache_type_k=pair[0], cache_type_v=pair[1])
+        request = base._replace(cache_type_k=pair[0], cache_type_v=pair[1])
         rows.append(_row(search, request, pair[0] if pair[0] == pair[1] else f"{pair[0]}/{pair[1]}"))
     return ContextTable(basis, tuple(rows))
 
 
 def _row(search: Search, request: RequestedSettings, name: str) -> ContextRow:
     policy = search.policy.search
-    unpinned = replace(search.wishes.pinned, n_ctx=None)
-    free = Search(search.evaluator, search.policy, search.intent, replace(search.wishes, pinned=unpinned))
+    unpinned = search.wishes.pinned._replace(n_ctx=None)
+    free = Search(search.evaluator, search.policy, search.intent, search.wishes._replace(pinned=unpinned))
     longest = free.longest(request, min(256 * search.slots, search.ceiling), search.ceiling)
     points = []
     for wanted in policy["table_n_ctx"]:
         pool = int(wanted) * search.slots
         if pool > search.ceiling:
             continue
-        judged = search.evaluator.judge(replace(request, n_ctx=pool))
+        judged = search.evaluator.judge(request._replace(n_ctx=pool))
         device, need, usable = tightest(search, judged)
         points.append(ContextPoint(int(wanted), judged.fits, device, need, usable))
     max_n_ctx = longest.plan.settings.n_ctx if longest else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from advisor.host import HostSnapshot
 from advisor.memory.engine_spec import EngineSpec
@@ -16,8 +16,7 @@ from advisor.settings import RequestedSettings
 from advisor.speed import Speed, SpeedModel
 
 
-@dataclass(frozen=True)
-class Judged:
+class Judged(NamedTuple):
     """A candidate with everything that was found out about it."""
 
     request: RequestedSettings
@@ -44,7 +43,7 @@ class Evaluator:
         self.spec, self.host, self.engine, self.budget = spec, host, engine, budget
         self._speed, self._tool = speed, tool
         devices = [
-            replace(device, free_bytes=limit.free_bytes) if device.free_bytes != limit.free_bytes else device
+            device._replace(free_bytes=limit.free_bytes) if device.free_bytes != limit.free_bytes else device
             for device, limit in zip(host.devices, budget.devices, strict=True)
         ]
         self._planner = Planner(spec, engine, devices, server=tool == "server")

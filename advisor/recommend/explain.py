@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from advisor.model.spec import ModelSpec
 from advisor.recommend.contexts import tightest
 from advisor.recommend.evaluate import Judged
@@ -126,7 +124,7 @@ def _cache_reason(search: Search, best: Ranked) -> Note:
             "f16 cache: nothing is lost, and the context does not need a smaller one.",
             f"policy.toml: intents.{search.intent.name}.cache_types",
         )
-    twin = search.evaluator.judge(replace(best.judged.request, cache_type_k="f16", cache_type_v="f16"))
+    twin = search.evaluator.judge(best.judged.request._replace(cache_type_k="f16", cache_type_v="f16"))
     if twin.shorts:
         over, place = twin.shorts[0].over_bytes, twin.shorts[0].device
         text = f"{name} cache is near lossless; f16 would need {format_bytes(over)} more on {place}."
@@ -175,20 +173,20 @@ def rejected(search: Search, best: Ranked) -> list[Rejected]:
             (n * search.slots for n in search.policy.search["table_n_ctx"] if n * search.slots > settings.n_ctx), 0
         )
         if 0 < longer <= search.ceiling:
-            steps.append(("longer_context", f"{longer:,} tokens", replace(request, n_ctx=longer)))
+            steps.append(("longer_context", f"{longer:,} tokens", request._replace(n_ctx=longer)))
     if settings.cache_type_k != "f16" and not search.wishes.pinned.cache_type_k:
-        steps.append(("f16_cache", "f16 cache", replace(request, cache_type_k="f16", cache_type_v="f16")))
+        steps.append(("f16_cache", "f16 cache", request._replace(cache_type_k="f16", cache_type_v="f16")))
     if settings.n_cpu_moe and search.wishes.pinned.n_cpu_moe is None:
         steps.append(
             (
                 "more_experts",
                 "the experts of one more block on the GPU",
-                replace(request, n_cpu_moe=settings.n_cpu_moe - 1),
+                request._replace(n_cpu_moe=settings.n_cpu_moe - 1),
             )
         )
     elif 0 < settings.n_gpu_layers < every and search.wishes.pinned.n_gpu_layers is None:
         steps.append(
-            ("more_layers", "one more layer on the GPU", replace(request, n_gpu_layers=settings.n_gpu_layers + 1))
+            ("more_layers", "one more layer on the GPU", request._replace(n_gpu_layers=settings.n_gpu_layers + 1))
         )
     out = []
     for code, words, step in steps:
@@ -209,7 +207,7 @@ def fixes(search: Search, best: Judged, verdict: str) -> list[Fix]:
         return []
     every = search.spec.n_layer_all + 1
     has_gpu = bool(search.evaluator.host.devices)
-    wished = replace(best.request, n_gpu_layers=every if has_gpu else 0, n_cpu_moe=None, n_ubatch=None)
+    wished = best.request._replace(n_gpu_layers=every if has_gpu else 0, n_cpu_moe=None, n_ubatch=None)
     if verdict == "does_not_fit" and not has_gpu:
         wished = best.request
     before = search.evaluator.judge(wished)
@@ -225,14 +223,14 @@ def fixes(search: Search, best: Judged, verdict: str) -> list[Fix]:
 
     settings = before.plan.settings
     if settings.cache_type_k == "f16" and search.cache_allowed("q8_0"):
-        offer("-ctk q8_0 -ctv q8_0", replace(wished, cache_type_k="q8_0", cache_type_v="q8_0"), "near lossless")
+        offer("-ctk q8_0 -ctv q8_0", wished._replace(cache_type_k="q8_0", cache_type_v="q8_0"), "near lossless")
     for n_ctx in (settings.n_ctx // 2, 8192, 4096):
         if 4096 <= n_ctx < settings.n_ctx:
-            offer(f"-c {n_ctx}", replace(wished, n_ctx=n_ctx), f"{settings.n_ctx - n_ctx:,} tokens less context")
+            offer(f"-c {n_ctx}", wished._replace(n_ctx=n_ctx), f"{settings.n_ctx - n_ctx:,} tokens less context")
     if settings.n_parallel > 1:
-        offer("-np 1", replace(wished, n_parallel=1), "one conversation at a time")
+        offer("-np 1", wished._replace(n_parallel=1), "one conversation at a time")
     if settings.n_ubatch > 256:
-        offer("-ub 256", replace(wished, n_ubatch=256), "slower reading of the prompt")
+        offer("-ub 256", wished._replace(n_ubatch=256), "slower reading of the prompt")
     weights = sum(device.weights_bytes for device in before.plan.devices) or before.plan.host.weights_bytes
     if over and weights > over:
         bits = 8 * search.spec.file_bytes / max(search.spec.parameters, 1) or 0.0

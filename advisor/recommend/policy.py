@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from advisor.errors import UsageError
 from advisor.speed import Turn
@@ -45,8 +44,7 @@ SCHEMA: dict[str, object] = {
 }
 
 
-@dataclass(frozen=True)
-class Intent:
+class Intent(NamedTuple):
     """What a choice maximises: seconds of a typical turn, with floors and weights. Contexts are per slot."""
 
     name: str
@@ -59,8 +57,7 @@ class Intent:
     least_tokens_per_s: float
 
 
-@dataclass(frozen=True)
-class Policy:
+class Policy(NamedTuple):
     """The parsed policy; the raw tables stay available for the figures that only one place needs."""
 
     margins: Mapping[str, int]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from advisor.recommend.contexts import context_table
 from advisor.recommend.evaluate import Evaluator, Judged
 from advisor.recommend.explain import alternatives, fixes, reasons, rejected, summarize, verdict_of
@@ -58,15 +56,15 @@ def nearest_miss(search: Search) -> Judged:
     n_ctx = pinned.n_ctx if pinned.n_ctx is not None else search.floor
     tried = []
     for pair in search.cache_pairs() or [("f16", "f16")]:
-        base = replace(search.base, n_ctx=n_ctx, cache_type_k=pair[0], cache_type_v=pair[1])
+        base = search.base._replace(n_ctx=n_ctx, cache_type_k=pair[0], cache_type_v=pair[1])
         if pinned.n_gpu_layers is not None or not search.evaluator.host.devices:
             tried.append(search.evaluator.judge(base))
             continue
         every = search.spec.n_layer_all + 1
         for layers in range(every, -1, -max(every // 8, 1)):
-            tried.append(search.evaluator.judge(replace(base, n_gpu_layers=layers)))
+            tried.append(search.evaluator.judge(base._replace(n_gpu_layers=layers)))
             if search.spec.n_expert and pinned.n_cpu_moe is None:
-                tried.append(search.evaluator.judge(replace(base, n_gpu_layers=layers, cpu_moe=True)))
+                tried.append(search.evaluator.judge(base._replace(n_gpu_layers=layers, cpu_moe=True)))
     possible = [judged for judged in tried if judged.plan.refused is None] or tried
     return min(
         possible,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from advisor.recommend.budget import Budget
 from advisor.recommend.contexts import ContextTable
@@ -10,8 +10,7 @@ from advisor.recommend.evaluate import Judged
 from advisor.speed import Speed
 
 
-@dataclass(frozen=True)
-class Note:
+class Note(NamedTuple):
     """A reason or a warning: a code for programs, a sentence for people, the rule it rests on."""
 
     code: str
@@ -19,8 +18,7 @@ class Note:
     rule: str = ""
 
 
-@dataclass(frozen=True)
-class Alternative:
+class Alternative(NamedTuple):
     """Another fitting candidate that a person might prefer."""
 
     label: str
@@ -29,8 +27,7 @@ class Alternative:
     why: str
 
 
-@dataclass(frozen=True)
-class Rejected:
+class Rejected(NamedTuple):
     """A better-looking candidate that failed."""
 
     judged: Judged
@@ -40,8 +37,7 @@ class Rejected:
     text: str
 
 
-@dataclass(frozen=True)
-class Fix:
+class Fix(NamedTuple):
     """One change that would help, what it saves on the tightest device, and its price."""
 
     change: str
@@ -50,8 +46,7 @@ class Fix:
     enough: bool  # alone it makes the wish fit
 
 
-@dataclass(frozen=True)
-class Recommendation:
+class Recommendation(NamedTuple):
     """Everything `advisor recommend` says. With verdict does_not_fit, `chosen` is the nearest thing that was tried."""
 
     verdict: str  # "full" | "partial" | "cpu" | "does_not_fit"

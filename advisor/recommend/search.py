@@ -6,7 +6,7 @@ Memory grows with n_ctx and with every layer or expert block moved to the GPU, s
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from advisor.ggml_types import BY_NAME
 from advisor.recommend.evaluate import Evaluator, Judged, cost
@@ -16,8 +16,7 @@ from advisor.speed import Speed
 from advisor.units import round_up
 
 
-@dataclass(frozen=True)
-class Wishes:
+class Wishes(NamedTuple):
     """What the user insists on. `pinned` holds every setting given on the command line."""
 
     pinned: RequestedSettings
@@ -26,8 +25,7 @@ class Wishes:
     min_tokens_per_s: float | None = None
 
 
-@dataclass(frozen=True)
-class Ranked:
+class Ranked(NamedTuple):
     """A fitting candidate with its speed and cost."""
 
     judged: Judged
@@ -35,8 +33,7 @@ class Ranked:
     cost: float
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(NamedTuple):
     """The pool of fitting candidates, best first, and the context limits of the wishes."""
 
     pool: tuple[Ranked, ...]
@@ -59,8 +56,7 @@ class Search:
         self.ceiling = ceiling * self.slots
         self.floor = min(max(wishes.min_n_ctx or intent.floor_n_ctx, 256), ceiling) * self.slots
         self.step = step if self.ceiling > step else 256
-        self.base = replace(
-            wishes.pinned,
+        self.base = wishes.pinned._replace(
             n_parallel=self.slots,
             kv_unified=wishes.pinned.kv_unified if wishes.pinned.kv_unified is not None else False,
         )
@@ -101,12 +97,12 @@ class Search:
     def longest(self, request: RequestedSettings, low: int, high: int) -> Judged | None:
         """The candidate with the largest n_ctx in [low, high] that fits, None when `low` does not fit."""
         if self.wishes.pinned.n_ctx is not None:
-            judged = self.evaluator.judge(replace(request, n_ctx=self.wishes.pinned.n_ctx or None))
+            judged = self.evaluator.judge(request._replace(n_ctx=self.wishes.pinned.n_ctx or None))
             return judged if judged.fits else None
-        best = self.evaluator.judge(replace(request, n_ctx=high))
+        best = self.evaluator.judge(request._replace(n_ctx=high))
         if best.fits:
             return best
-        first = self.evaluator.judge(replace(request, n_ctx=low))
+        first = self.evaluator.judge(request._replace(n_ctx=low))
         if not first.fits:
             return None
         return self._bisect_context(request, low, high, first)
@@ -116,16 +112,16 @@ class Search:
         step = self.step
         low_step, high_step = low // step, -(-high // step)
         low_over = _headroom(best, self)
-        high_over = _headroom(self.evaluator.judge(replace(request, n_ctx=high)), self)
+        high_over = _headroom(self.evaluator.judge(request._replace(n_ctx=high)), self)
         while high_step - low_step > 1:
             span = high_step - low_step
             share = -low_over / (high_over - low_over) if high_over > low_over else 0.5
             guess = low_step + min(max(int(span * share), 1), span - 1)
-            judged = self.evaluator.judge(replace(request, n_ctx=guess * step))
+            judged = self.evaluator.judge(request._replace(n_ctx=guess * step))
             over = _headroom(judged, self)
             if judged.fits:
                 best, low_step, low_over = judged, guess, over
-                probe = self.evaluator.judge(replace(request, n_ctx=min((guess + 1) * step, high)))
+                probe = self.evaluator.judge(request._replace(n_ctx=min((guess + 1) * step, high)))
                 if not probe.fits:
                     return best
                 best, low_step, low_over = probe, guess + 1, _headroom(probe, self)
@@ -155,14 +151,14 @@ class Search:
         pinned = self.wishes.pinned
         if pinned.n_gpu_layers is not None or pinned.n_cpu_moe or pinned.cpu_moe or not self.evaluator.host.devices:
             return None
-        request = replace(self.base, n_gpu_layers=self.spec.n_layer_all + 1, cache_type_k=pair[0], cache_type_v=pair[1])
+        request = self.base._replace(n_gpu_layers=self.spec.n_layer_all + 1, cache_type_k=pair[0], cache_type_v=pair[1])
         return self.longest(request, min(self.floor, self.ceiling), self.ceiling)
 
     def split(self, pair: tuple[str, str], n_ctx: int, n_ubatch: int | None) -> Judged | None:
         """As much as possible on the GPUs at this context: experts leave first, then whole layers."""
-        base = replace(self.base, n_ctx=n_ctx, cache_type_k=pair[0], cache_type_v=pair[1])
+        base = self.base._replace(n_ctx=n_ctx, cache_type_k=pair[0], cache_type_v=pair[1])
         if n_ubatch is not None and base.n_ubatch is None:
-            base = replace(base, n_ubatch=n_ubatch)
+            base = base._replace(n_ubatch=n_ubatch)
         every = self.spec.n_layer_all + 1
         pinned = self.wishes.pinned
         n_blocks = self.spec.n_layer_all
@@ -170,21 +166,21 @@ class Search:
         if has_experts and pinned.n_cpu_moe is None and not pinned.cpu_moe and not pinned.tensor_overrides:
             layers = pinned.n_gpu_layers if pinned.n_gpu_layers is not None else every
             found = self.most(
-                lambda kept: replace(base, n_gpu_layers=layers, n_cpu_moe=n_blocks - kept), 0, n_blocks - 1
+                lambda kept: base._replace(n_gpu_layers=layers, n_cpu_moe=n_blocks - kept), 0, n_blocks - 1
             )
             if found is not None:
                 return found
-            base = replace(base, n_cpu_moe=n_blocks)
+            base = base._replace(n_cpu_moe=n_blocks)
         if pinned.n_gpu_layers is not None:
             judged = self.evaluator.judge(base)
             return judged if judged.fits else None
-        return self.most(lambda layers: replace(base, n_gpu_layers=layers), 1, every)
+        return self.most(lambda layers: base._replace(n_gpu_layers=layers), 1, every)
 
     def on_cpu(self, pair: tuple[str, str]) -> Judged | None:
         """Nothing on a GPU; the context stays at the comfortable one, since RAM is shared with everything else."""
         if self.wishes.pinned.n_gpu_layers not in (None, 0):
             return None
-        request = replace(self.base, n_gpu_layers=0, cache_type_k=pair[0], cache_type_v=pair[1])
+        request = self.base._replace(n_gpu_layers=0, cache_type_k=pair[0], cache_type_v=pair[1])
         comfortable = max(min(self.intent.comfortable_n_ctx * self.slots, self.ceiling), self.floor)
         return self.longest(request, self.floor, comfortable)
 

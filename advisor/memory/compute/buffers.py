@@ -7,7 +7,6 @@ exactly (weights, experts or cache on the host, several GPUs) carries a wider in
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import cast
 
 from advisor.memory.compute.terms import (
@@ -31,11 +30,11 @@ def widest_block_bytes(r: Reserve, layers: Sequence[LayerSpec], *, attention: bo
     last = r.spec.n_layer - 1
     seen: set[LayerSpec] = set()
     for layer in layers:
-        bare = layer if layer.index == last else _without_index(layer)
+        bare = layer if layer.il == last else _without_index(layer)
         if bare in seen:
             continue
         seen.add(bare)
-        if layer.index != last or r.full_ffn_in_last_block:
+        if layer.il != last or r.full_ffn_in_last_block:
             widest = max(widest, int(4 * r.n_tokens * ffn_floats(r, layer)) - _deepstack_constant(r))
         if attention:
             widest = max(widest, attention_bytes(r, layer))
@@ -44,7 +43,7 @@ def widest_block_bytes(r: Reserve, layers: Sequence[LayerSpec], *, attention: bo
 
 
 def _without_index(layer: LayerSpec) -> LayerSpec:
-    return replace(layer, index=-1)
+    return layer._replace(il=-1)
 
 
 def _deepstack_constant(r: Reserve) -> int:

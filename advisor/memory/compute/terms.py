@@ -7,8 +7,7 @@ Source: llama.cpp b11434 graphs and allocator, closed forms checked against meas
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, cast
 
 from advisor.ggml_types import BY_NAME
 from advisor.memory.cache import layer_cells, n_streams
@@ -16,8 +15,7 @@ from advisor.model.spec import LayerSpec, ModelSpec
 from advisor.settings import RunSettings
 
 
-@dataclass(frozen=True)
-class Reserve:
+class Reserve(NamedTuple):
     """What the engine reserves the graph for."""
 
     spec: ModelSpec

@@ -91,10 +91,9 @@ def test_parts_of_different_models(parts: list[GgufHeader], words: str) -> None:
 def test_one_tensor_in_two_parts() -> None:
     second = part(1)
     twin = second.tensors[0]._replace(name="blk.0.a")
-    from dataclasses import replace
 
     with pytest.raises(InconsistentShardsError, match=r"blk\.0\.a is in another part"):
-        merge([part(0), replace(second, tensors=(twin,)), part(2)])
+        merge([part(0), second._replace(tensors=(twin,)), part(2)])
 
 
 @pytest.mark.parametrize(
