@@ -19,7 +19,7 @@ from advisor.memory.graph.transformer import Transformer
 
 GPU_ALIGNMENT = 128
 HOST_ALIGNMENT = 32
-ATTEMPTS = ((3, (1,)), (6, (1, 2, 3)))  # rounds of a pattern to build; rounds after which states may come back
+ATTEMPTS = ((4, (1,)), (6, (1, 2, 3)))  # rounds of a pattern to build; rounds after which states may come back
 WHOLE = frozenset(("dsa",))  # a leaf per block: every block counts
 SLICED = frozenset(("gemma3n", "gemma4"))  # per-block slices cross devices, one copy each
 

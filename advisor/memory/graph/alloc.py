@@ -6,7 +6,17 @@ take over a parent's memory; memory returns when the last reader and the last vi
 
 from __future__ import annotations
 
-from advisor.memory.graph.tensor import BLOCK, F16, INPLACE_OPS, NO_PLACE, Tensor, n_bytes, n_elements, row_size, strides
+from advisor.memory.graph.tensor import (
+    BLOCK,
+    F16,
+    INPLACE_OPS,
+    NO_PLACE,
+    Tensor,
+    n_bytes,
+    n_elements,
+    row_size,
+    strides,
+)
 
 UNBOUNDED = 1 << 62
 
@@ -14,13 +24,14 @@ UNBOUNDED = 1 << 62
 class FreeList:
     """One buffer: free blocks sorted by offset; the last one is the open end."""
 
-    __slots__ = ("alignment", "high", "offsets", "sizes")
+    __slots__ = ("alignment", "high", "moment", "offsets", "sizes")
 
     def __init__(self, alignment: int) -> None:
         self.alignment = alignment
         self.offsets = [0]
         self.sizes = [UNBOUNDED]
         self.high = 0
+        self.moment = 0  # changes with every block taken or given: tells apart states with the same holes
 
     def take(self, size: int) -> int:
         """Offset of a block of `size` bytes (already aligned): the tightest hole, else the open end."""
@@ -136,7 +147,7 @@ class Allocator:
         for stop in stops or ():
             self._walk(nodes, begin, stop)
             begin = stop
-            self.states.append([(*b.offsets, *b.sizes) for b in self.buffers])
+            self.states.append([(b.moment, *b.offsets, *b.sizes) for b in self.buffers])
         self._walk(nodes, begin, len(nodes))
         return [b.high for b in self.buffers]
 
@@ -173,15 +184,21 @@ class Allocator:
                     t.size = self.rules[s.buffer].size(t)
                     s.allocated = False
                     if s.size > t.size:
-                        self.buffers[s.buffer].give(s.offset + t.size, s.size - t.size)
+                        buffer = self.buffers[s.buffer]
+                        buffer.give(s.offset + t.size, s.size - t.size)
+                        buffer.moment -= s.offset * (s.size - t.size)
                     return
         t.buffer = backend
         t.size = rule.size(t)
-        t.offset = self.buffers[backend].take(t.size)
+        buffer = self.buffers[backend]
+        t.offset = buffer.take(t.size)
+        buffer.moment += t.offset * (t.size + 1)
 
     def _free(self, t: Tensor) -> None:
         if not t.is_output:
-            self.buffers[t.buffer].give(t.offset, t.size)
+            buffer = self.buffers[t.buffer]
+            buffer.give(t.offset, t.size)
+            buffer.moment -= t.offset * (t.size + 1)
             t.allocated = False
 
 

@@ -109,7 +109,8 @@ def needed_blocks(
         if count > keep:
             end = len(ids) + keep * period
             ids.extend(range(i, i + keep * period))
-            checks.append(Check(end, tuple(end - lag * period for lag in lags)))
+            inside = end - period  # not at the very end, where the next run's splits already begin
+            checks.append(Check(inside, tuple(inside - lag * period for lag in lags)))
             i += count * period
         else:
             ids.append(i)
