@@ -5,8 +5,6 @@ Everything that depends on the clock, the environment or free memory enters the 
 Bytes are bytes, `_bytes_per_s` is bytes per second, `None` means unknown.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

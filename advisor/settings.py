@@ -1,7 +1,5 @@
 """Engine settings under llama.cpp's own names: as wished (`None` = left open) and as run (every value known)."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 ALL_LAYERS = -2  # `-ngl all`

@@ -1,7 +1,5 @@
 """What a GGUF header says, as values."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 

@@ -1,7 +1,5 @@
 """The engine as values: constants of one build, rules of each backend, defaults. Read from rules/engines/*.toml."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from advisor.ggml_types import BY_NAME
+from advisor.host import Device
 from advisor.memory.cache import layer_cache_bytes, padded_v_width, place_cache, refusal
 from advisor.memory.compute.buffers import (
     host_inputs_bytes,
@@ -23,23 +23,10 @@ from advisor.model.spec import ModelSpec
 from advisor.settings import RunSettings
 
 
-class DeviceLike(Protocol):
-    """What the plan needs to know of a device (advisor.host.Device has it)."""
-
-    @property
-    def id(self) -> str: ...  # noqa: D102
-    @property
-    def backend(self) -> str: ...  # noqa: D102
-    @property
-    def free_bytes(self) -> int: ...  # noqa: D102
-
-
 class Planner:
     """Plans for one model on one set of devices; weights and placement are kept between plans that share them."""
 
-    def __init__(
-        self, spec: ModelSpec, engine: EngineSpec, devices: Sequence[DeviceLike], *, server: bool = True
-    ) -> None:
+    def __init__(self, spec: ModelSpec, engine: EngineSpec, devices: Sequence[Device], *, server: bool = True) -> None:
         self._spec, self._engine, self._devices, self._server = spec, engine, devices, server
         self._backends = [engine.backends[device.backend] for device in devices]
         self._placed: dict[tuple[object, ...], tuple[tuple[int, ...], Overrides, WeightBytes]] = {}
@@ -106,7 +93,7 @@ class Planner:
 
 
 def plan_memory(
-    spec: ModelSpec, settings: RunSettings, engine: EngineSpec, devices: Sequence[DeviceLike], *, server: bool = True
+    spec: ModelSpec, settings: RunSettings, engine: EngineSpec, devices: Sequence[Device], *, server: bool = True
 ) -> MemoryPlan:
     """One plan; for many plans of one model keep a Planner."""
     return Planner(spec, engine, devices, server=server).plan(settings)

@@ -1,7 +1,5 @@
 """The memory plan: bytes per device and component, as the engine itself accounts for them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

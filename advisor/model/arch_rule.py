@@ -1,7 +1,5 @@
 """What `rules/arch/<general.architecture>.toml` can say: where an architecture deviates from plain attention."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple, cast
 

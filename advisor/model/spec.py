@@ -1,7 +1,5 @@
 """What a model is, as far as memory and speed go: one LayerSpec per block, one ModelSpec per file."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """What may be used: per device and of system memory, and whether a plan stays within it."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from advisor.host import HostSnapshot

@@ -1,7 +1,5 @@
 """The question people ask first: how long a context, and does mine fit, for each cache type."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from advisor.recommend.evaluate import Judged

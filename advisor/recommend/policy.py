@@ -1,7 +1,5 @@
 """Rules of judgement from rules/policy.toml as values."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

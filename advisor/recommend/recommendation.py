@@ -1,7 +1,5 @@
 """The answer: what was chosen and why, what else a person might want, what failed and by how much."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from advisor.recommend.budget import Budget
