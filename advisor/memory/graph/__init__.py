@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING
+
 from advisor.memory.graph.alloc import BufferRule
-from advisor.memory.graph.build import Builder
-from advisor.memory.graph.delta import DeltaNet
-from advisor.memory.graph.encoder import Bert, Encoder
-from advisor.memory.graph.gemma import Gemma3n, Gemma4
-from advisor.memory.graph.lightning import Lightning
-from advisor.memory.graph.mla import Latent, SparseLatent
 from advisor.memory.graph.model import CPU, GraphModel, GraphPlacement, GraphSettings, Hyper
-from advisor.memory.graph.recurrent import Recurrent
 from advisor.memory.graph.reduce import needed_blocks
-from advisor.memory.graph.rwkv import Rwkv
 from advisor.memory.graph.sched import Scheduler
 from advisor.memory.graph.support import cuda_supports, flash_resolves
-from advisor.memory.graph.transformer import Transformer
+
+if TYPE_CHECKING:
+    from advisor.memory.graph.ffn import Builder
 
 GPU_ALIGNMENT = 128
 HOST_ALIGNMENT = 32
@@ -23,29 +20,29 @@ ATTEMPTS = ((4, (1,)), (6, (1, 2, 3)))  # rounds of a pattern to build; rounds a
 WHOLE = frozenset(("dsa",))  # a leaf per block: every block counts
 SLICED = frozenset(("gemma3n", "gemma4"))  # per-block slices cross devices, one copy each
 
-FAMILIES: dict[str, type[Builder]] = {
-    "transformer": Transformer,
-    "mamba": Recurrent,
-    "delta": DeltaNet,
-    "mla": Latent,
-    "mla_full": Latent,
-    "dsa": SparseLatent,
-    "gemma4": Gemma4,
-    "gemma3n": Gemma3n,
-    "lightning": Lightning,
-    "rwkv": Rwkv,
-    "bert": Bert,
-    "encoder": Encoder,
+FAMILIES: dict[str, tuple[str, str]] = {
+    "transformer": ("transformer", "Transformer"),
+    "mamba": ("recurrent", "Recurrent"),
+    "delta": ("delta", "DeltaNet"),
+    "mla": ("mla", "Latent"),
+    "mla_full": ("mla", "Latent"),
+    "dsa": ("mla", "SparseLatent"),
+    "gemma4": ("gemma", "Gemma4"),
+    "gemma3n": ("gemma", "Gemma3n"),
+    "lightning": ("lightning", "Lightning"),
+    "rwkv": ("rwkv", "Rwkv"),
+    "bert": ("encoder", "Bert"),
+    "encoder": ("encoder", "Encoder"),
 }
 
 __all__ = ["CPU", "GraphModel", "GraphPlacement", "GraphSettings", "Hyper", "compute_bytes"]
 
 
 def builder_class(family: str) -> type[Builder]:
-    """The builder of an architecture family."""
-    if family not in FAMILIES:
-        raise NotImplementedError(family)
-    return FAMILIES[family]
+    """The builder of an architecture family; its module is loaded when first needed."""
+    module, name = FAMILIES[family]
+    found: type[Builder] = getattr(importlib.import_module(f"advisor.memory.graph.{module}"), name)
+    return found
 
 
 def compute_bytes(

@@ -54,8 +54,8 @@ class DeltaNet(Recurrent):
         if joint is not None:
             qkv = mul_mat(joint, x)
             return reshape(qkv, qkv.ne[0], n, ns), mul_mat(self.need("attn_gate", il), x)
-        hk, groups, heads = h.int("ssm.state_size"), h.int("ssm.group_count"), h.int("ssm.time_step_rank")
-        hv = h.int("ssm.inner_size") // heads
+        hk, groups, heads = h.whole("ssm.state_size"), h.whole("ssm.group_count"), h.whole("ssm.time_step_rank")
+        hv = h.whole("ssm.inner_size") // heads
         per = hv * heads // groups
         mixed = reshape(mul_mat(self.need("ssm_in", il), x), 2 * hk + 2 * per, groups, n, ns)
         _, b1, b2, b3 = strides(mixed)
@@ -69,7 +69,7 @@ class DeltaNet(Recurrent):
     def rates(self, x: Tensor, il: int) -> tuple[Tensor, Tensor]:
         """Write strength and decay per head."""
         h, n, ns = self.h, self.per_seq, self.n_seq
-        heads, groups = h.int("ssm.time_step_rank"), h.int("ssm.group_count")
+        heads, groups = h.whole("ssm.time_step_rank"), h.whole("ssm.group_count")
         if self.weight("ssm_ba", il) is not None:
             per = heads // groups
             ba = reshape(mul_mat(self.need("ssm_ba", il), x), 2 * per, groups, n, ns)
@@ -91,8 +91,8 @@ class DeltaNet(Recurrent):
     def state_part(self, x: Tensor, il: int) -> Tensor:
         """One linear-attention block."""
         h, n, ns = self.h, self.per_seq, self.n_seq
-        hk, groups, heads = h.int("ssm.state_size"), h.int("ssm.group_count"), h.int("ssm.time_step_rank")
-        di, taps = h.int("ssm.inner_size"), h.int("ssm.conv_kernel")
+        hk, groups, heads = h.whole("ssm.state_size"), h.whole("ssm.group_count"), h.whole("ssm.time_step_rank")
+        di, taps = h.whole("ssm.inner_size"), h.whole("ssm.conv_kernel")
         hv, width = di // heads, di + 2 * groups * hk
         qkv, z = self.projections(x, il)
         beta, decay = self.rates(x, il)

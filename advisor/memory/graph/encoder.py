@@ -16,6 +16,7 @@ class Encoder(Transformer):
 
     def attention_inputs(self, layers: list[int]) -> tuple[CacheInput | None, CacheInput | None]:
         """One mask, and one for windows."""
+        del layers  # nothing is kept
         kind, n = F16 if self.flash else F32, self.tokens
         mask = self.input(kind, n, n)
         base = CacheInput(mask, None, mask, None, None, n)
@@ -29,6 +30,7 @@ class Encoder(Transformer):
         window: bool = False, cache_layer: int | None = None, sinks: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         """Attention on the batch's own keys and values."""
+        del window, cache_layer, sinks  # nothing is kept
         assert k is not None
         assert v is not None
         for t in (q, k, v):
@@ -38,7 +40,7 @@ class Encoder(Transformer):
 
     def finish(self, cur: Tensor, name: str = "output_norm", normed: bool = False) -> Graph:
         """A last norm at most; no head."""
-        if self.weight(name) is not None:
+        if not normed and self.weight(name) is not None:
             cur = self.norm(cur, name, -1)
         cur.is_output = True
         self.expand(cur)

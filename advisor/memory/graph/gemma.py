@@ -88,7 +88,7 @@ class Gemma4(PerLayer):
         """The whole graph."""
         h = self.h
         cur = self.embeddings()
-        self.shared_from = h.n_layer_all - h.int("attention.shared_kv_layers")
+        self.shared_from = h.n_layer_all - h.whole("attention.shared_kv_layers")
         self.base, self.windowed = self.attention_inputs([i for i in range(h.n_layer) if i < self.shared_from])
         extra = None
         if self.weight("per_layer_token_embd") is not None:

@@ -51,8 +51,8 @@ class Lightning(Recurrent):
         """Linear attention with a decaying state."""
         h, n, ns = self.h, self.per_seq, self.n_seq
         hk, heads = h.hk_full, h.head[il]
-        taps = h.int("ssm.conv_kernel")
-        width = (taps - 1) * (h.int("ssm.inner_size") + 2 * h.int("ssm.group_count") * h.int("ssm.state_size"))
+        taps = h.whole("ssm.conv_kernel")
+        width = (taps - 1) * (h.whole("ssm.inner_size") + 2 * h.whole("ssm.group_count") * h.whole("ssm.state_size"))
         self.expand(self.gather_state(self.state("r", il, width if taps else 0)))
         x = reshape(x, x.ne[0], n, 1, ns)
         qkv = same("UNARY", mul_mat(self.need("attn_qkv", il), x))

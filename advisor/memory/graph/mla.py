@@ -49,7 +49,7 @@ class Latent(Transformer):
     def latent(self, x: Tensor, il: int) -> tuple[Tensor, Tensor]:
         """The normed latent and the rotated shared key part."""
         h, n = self.h, self.tokens
-        rank, rope = h.int("attention.kv_lora_rank"), h.n_rot
+        rank, rope = h.whole("attention.kv_lora_rank"), h.n_rot
         joint = mul_mat(self.need("attn_kv_a_mqa", il), x)
         row = (rank + rope) * 4
         low = view_2d(joint, rank, n, row)
@@ -70,7 +70,7 @@ class Latent(Transformer):
     def absorbed(self, q: Tensor, low: Tensor, shared: Tensor, il: int, top: Tensor | None = None) -> Tensor:
         """Attention on the latents themselves, one key head for all."""
         h, n = self.h, self.tokens
-        rank, rope, heads = h.int("attention.kv_lora_rank"), h.n_rot, h.head[il]
+        rank, rope, heads = h.whole("attention.kv_lora_rank"), h.n_rot, h.head[il]
         nope = h.hk_mla - rope
         b1 = h.hk_mla * 4
         b2 = b1 * heads
@@ -139,9 +139,10 @@ class SparseLatent(Latent):
 
     def attention_inputs(self, layers: list[int]) -> tuple[CacheInput | None, CacheInput | None]:
         """The latent cache and the indexer's own."""
+        del layers  # every block has both
         h, n = self.h, self.tokens
         base = self.cache_input(self.s.n_ctx_seq, 0, 0, has_v=False)
-        size, rotation = h.int("attention.indexer.key_length"), 64
+        size, rotation = h.whole("attention.indexer.key_length"), 64
         while size % (2 * rotation) == 0:
             rotation *= 2
         index = self.input(I64, n)
@@ -153,7 +154,7 @@ class SparseLatent(Latent):
         """Indexer first, then latent attention on its choice."""
         h, n, s = self.h, self.tokens, self.s
         low_q = self.norm(mul_mat(self.need("attn_q_a", il), x), "attn_q_a_norm", il)
-        heads, size = h.int("attention.indexer.head_count"), h.int("attention.indexer.key_length")
+        heads, size = h.whole("attention.indexer.head_count"), h.whole("attention.indexer.key_length")
         inp = self.indexer
         rotation = inp.k_rotation
         assert rotation is not None
@@ -172,9 +173,8 @@ class SparseLatent(Latent):
         weights = view_4d(weights, (heads, n // ns, 1, ns), b1, b2 // ns, b3 // ns)
         weights = same("SCALE", weights)
         score = node("LIGHTNING_INDEXER", [iq, keys, weights, inp.mask], (inp.cells, n // ns, 1, ns))
-        count = min(inp.cells, h.int("attention.indexer.top_k"))
+        count = min(inp.cells, h.whole("attention.indexer.top_k"))
         top = cont(node("TOP_K", [score], (count, *score.ne[1:]), I32))
         q = mul_mat(self.need("attn_q_b", il), low_q)
         low, shared = self.latent(x, il)
         return self.absorbed(q, low, shared, il, top)
-

@@ -69,25 +69,25 @@ class Hyper:
         self.arch = model.arch
         self.meta = model.meta
         self.style: Style = style_of(model.arch)
-        self.n_layer_all = self.int("block_count")
-        self.n_nextn = self.int("nextn_predict_layers")
+        self.n_layer_all = self.whole("block_count")
+        self.n_nextn = self.whole("nextn_predict_layers")
         self.n_layer = self.n_layer_all - self.n_nextn
-        self.d = self.int("embedding_length")
+        self.d = self.whole("embedding_length")
         self.head = self._per_layer("attention.head_count", 0)
         self.head_kv = self._per_layer("attention.head_count_kv", None, self.head)
         self.ff = self._per_layer("feed_forward_length", 0)
         first_head = self.head[0] or max(self.head, default=1) or 1
         default = self.d // first_head
-        self.hk_full = self.int("attention.key_length", default)
-        self.hv_full = self.int("attention.value_length", default)
-        self.hk_swa = self.int("attention.key_length_swa", self.hk_full)
-        self.hv_swa = self.int("attention.value_length_swa", self.hv_full)
-        self.n_rot = self.int("rope.dimension_count", self.hk_full)
-        self.n_expert = self.int("expert_count")
+        self.hk_full = self.whole("attention.key_length", default)
+        self.hv_full = self.whole("attention.value_length", default)
+        self.hk_swa = self.whole("attention.key_length_swa", self.hk_full)
+        self.hv_swa = self.whole("attention.value_length_swa", self.hv_full)
+        self.n_rot = self.whole("rope.dimension_count", self.hk_full)
+        self.n_expert = self.whole("expert_count")
         used = self.get("expert_used_count", 0)
         self.n_used = max(used) if isinstance(used, (tuple, list)) else int(str(used))
-        self.hk_mla = self.int("attention.key_length_mla")
-        self.hv_mla = self.int("attention.value_length_mla")
+        self.hk_mla = self.whole("attention.key_length_mla")
+        self.hv_mla = self.whole("attention.value_length_mla")
         self.is_mla = self.hk_mla > 0 and self.hv_mla > 0
         self.window, self.swa = self._windows()
 
@@ -95,14 +95,14 @@ class Hyper:
         """The value of `{arch}.key`."""
         return self.meta.get(f"{self.arch}.{key}", default)
 
-    def int(self, key: str, default: int = 0) -> int:
+    def whole(self, key: str, default: int = 0) -> int:
         """A whole number; the first entry of an array."""
         value = self.get(key)
         if isinstance(value, (tuple, list)):
             value = value[0] if value else None
         return int(value) if isinstance(value, (bool, int, float)) else default
 
-    def float(self, key: str, default: float = 0.0) -> float:
+    def real(self, key: str, default: float = 0.0) -> float:
         """A number."""
         value = self.get(key)
         return float(value) if isinstance(value, (int, float)) else default
@@ -147,9 +147,7 @@ class Hyper:
         if period == 0:
             return window, none
         first = style.window_dense_first
-        return window, [
-            i < self.n_layer and (i % period != 0 if first else i % period < period - 1) for i in range(n)
-        ]
+        return window, [i < self.n_layer and (i % period != 0 if first else i % period < period - 1) for i in range(n)]
 
     def hk(self, il: int) -> int:
         """Key head size of a block."""

@@ -57,7 +57,7 @@ class Recurrent(Transformer):
         if isinstance(flags, (tuple, list)):
             return bool(flags[il])
         if self.style.family in ("delta", "lightning"):
-            interval = h.int("full_attention_interval", 8 if self.style.family == "lightning" else 4)
+            interval = h.whole("full_attention_interval", 8 if self.style.family == "lightning" else 4)
             return (il + 1) % interval != 0
         return h.head_kv[il] == 0
 
@@ -91,7 +91,7 @@ class Recurrent(Transformer):
         """The whole graph."""
         h, style = self.h, self.style
         cur = self.embeddings()
-        if style.scale_embedding and not h.float("embedding_scale"):
+        if style.scale_embedding and not h.real("embedding_scale"):
             cur = same("SCALE", cur)
         self.recurrent_inputs()
         self.temperature = None
@@ -147,7 +147,7 @@ class Recurrent(Transformer):
             return same("ADD", cur, x)
         if arch == "plamo2":
             cur = self.norm(cur, "post_attention_norm", il)
-        scaled = style.scale_residual and bool(self.h.float("residual_scale"))
+        scaled = style.scale_residual and bool(self.h.real("residual_scale"))
         if scaled:
             cur = same("SCALE", cur)
         first = style.residual_first
@@ -198,8 +198,8 @@ class Recurrent(Transformer):
     def mamba1(self, x: Tensor, il: int) -> Tensor:
         """A first-generation mamba block."""
         h, n, ns = self.h, self.per_seq, self.n_seq
-        taps, di, ds = h.int("ssm.conv_kernel"), h.int("ssm.inner_size"), h.int("ssm.state_size")
-        rank = h.int("ssm.time_step_rank")
+        taps, di, ds = h.whole("ssm.conv_kernel"), h.whole("ssm.inner_size"), h.whole("ssm.state_size")
+        rank = h.whole("ssm.time_step_rank")
         conv_states, ssm_states = self.state("r", il, (taps - 1) * di), self.state("s", il, ds * di)
         conv = reshape(self.gather_state(conv_states), taps - 1, di, ns)
         xz = mul_mat(self.need("ssm_in", il), reshape(x, x.ne[0], n, ns))
@@ -244,8 +244,8 @@ class Recurrent(Transformer):
     def mamba2(self, x: Tensor, il: int) -> Tensor:
         """A second-generation mamba block."""
         h, n, ns = self.h, self.per_seq, self.n_seq
-        taps, di, ds = h.int("ssm.conv_kernel"), h.int("ssm.inner_size"), h.int("ssm.state_size")
-        heads, groups = h.int("ssm.time_step_rank"), h.int("ssm.group_count")
+        taps, di, ds = h.whole("ssm.conv_kernel"), h.whole("ssm.inner_size"), h.whole("ssm.state_size")
+        heads, groups = h.whole("ssm.time_step_rank"), h.whole("ssm.group_count")
         hd, width = di // heads, di + 2 * groups * ds
         conv_states, ssm_states = self.state("r", il, (taps - 1) * width), self.state("s", il, ds * di)
         conv = reshape(self.gather_state(conv_states), taps - 1, width, ns)
@@ -275,8 +275,8 @@ class Recurrent(Transformer):
     def mamba_plamo2(self, x: Tensor, il: int) -> Tensor:
         """plamo2's mamba: heads as in the second generation, projections as in the first."""
         h, n, ns = self.h, self.per_seq, self.n_seq
-        taps, di, ds = h.int("ssm.conv_kernel"), h.int("ssm.inner_size"), h.int("ssm.state_size")
-        heads = h.int("ssm.time_step_rank")
+        taps, di, ds = h.whole("ssm.conv_kernel"), h.whole("ssm.inner_size"), h.whole("ssm.state_size")
+        heads = h.whole("ssm.time_step_rank")
         hd = di // heads
         conv_states, ssm_states = self.state("r", il, (taps - 1) * di), self.state("s", il, ds * di)
         conv = reshape(self.gather_state(conv_states), taps - 1, di, ns)
@@ -309,7 +309,7 @@ class Recurrent(Transformer):
     def short_convolution(self, x: Tensor, il: int) -> Tensor:
         """lfm2's gated short convolution."""
         h, n, ns = self.h, self.per_seq, self.n_seq
-        taps = h.int("shortconv.l_cache") - 1
+        taps = h.whole("shortconv.l_cache") - 1
         bcx = mul_mat(self.need("shortconv.in_proj", il), reshape(x, x.ne[0], n, ns))
         d = bcx.ne[0] // 3
         _, b1, b2, _ = strides(bcx)

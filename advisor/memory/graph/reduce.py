@@ -21,9 +21,7 @@ def block_kinds(model: GraphModel, h: Hyper, typed: bool) -> list[int]:
     """
     kinds = model.kinds.get(typed)
     if kinds is None:
-        parts: list[list[object]] = [
-            [h.swa[i], h.head[i], h.head_kv[i], h.ff[i]] for i in range(h.n_layer_all)
-        ]
+        parts: list[list[object]] = [[h.swa[i], h.head[i], h.head_kv[i], h.ff[i]] for i in range(h.n_layer_all)]
         flags = h.get("attention.recurrent_layers")
         if isinstance(flags, (tuple, list)):
             for i, flag in enumerate(flags[: h.n_layer_all]):
@@ -32,17 +30,17 @@ def block_kinds(model: GraphModel, h: Hyper, typed: bool) -> list[int]:
             match = BLOCK_NAME.match(name)
             if match:
                 parts[int(match.group(1))].append((name[match.end() :], info if typed else info[0]))
-        step = h.int("no_rope_layer_step", h.style.no_rope_step)
-        interval = h.int("full_attention_interval", 8 if h.style.family == "lightning" else 4)
+        step = h.whole("no_rope_layer_step", h.style.no_rope_step)
+        interval = h.whole("full_attention_interval", 8 if h.style.family == "lightning" else 4)
         period = step if h.style.no_rope_step > 0 else interval if h.style.family in ("delta", "lightning") else 0
         seen: dict[tuple[object, ...], int] = {}
         kinds = []
         for i in range(h.n_layer):
             if period:
                 parts[i].append(i % period == 0 if h.style.no_rope_first else (i + 1) % period == 0)
-            parts[i].append(i < h.int("n_deepstack_layers"))
+            parts[i].append(i < h.whole("n_deepstack_layers"))
             parts[i].append(h.style.family == "gemma3n" and (i < 10, i < 20))
-            parts[i].append(h.style.family == "gemma4" and i < h.n_layer_all - h.int("attention.shared_kv_layers"))
+            parts[i].append(h.style.family == "gemma4" and i < h.n_layer_all - h.whole("attention.shared_kv_layers"))
             parts[i].append(h.style.family == "rwkv" and i == 0)
             kinds.append(seen.setdefault(tuple(parts[i]), len(seen)))
         model.kinds[typed] = kinds
@@ -90,8 +88,7 @@ def needed_blocks(
     plain = block_kinds(model, h, False)
     typed = block_kinds(model, h, True) if placement.n_gpu else plain
     keys: list[object] = [
-        (device, typed[i] if device == CPU else -1, plain[i])
-        for i, device in enumerate(placement.layers[: h.n_layer])
+        (device, typed[i] if device == CPU else -1, plain[i]) for i, device in enumerate(placement.layers[: h.n_layer])
     ]
     for pattern in placement.host_patterns:
         found = matched_blocks(model, pattern)
@@ -105,7 +102,8 @@ def needed_blocks(
     while i < last:
         period, length = longest_run(codes, i, last)
         count = length // period
-        keep = rounds + (count - rounds) % step
+        least = rounds if period == 1 else max(3, rounds - 1)  # a long round settles sooner
+        keep = least + (count - least) % step
         if count > keep:
             end = len(ids) + keep * period
             ids.extend(range(i, i + keep * period))

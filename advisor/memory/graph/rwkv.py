@@ -32,7 +32,7 @@ class Rwkv(Recurrent):
         self.recurrent_inputs()
         self.first_value: Tensor | None = None
         last = self.layer_ids[-1]
-        rescale = self.h.int("rescale_every_n_layers")
+        rescale = self.h.whole("rescale_every_n_layers")
         for il in self.layer_ids:
             self.graph.mark()
             cur = self.rwkv_block(cur, il, il == last)
@@ -49,7 +49,7 @@ class Rwkv(Recurrent):
         """One block: time mix and channel mix."""
         d, n, ns = self.h.d, self.per_seq, self.n_seq
         seven = self.model.arch.endswith("7")
-        count = self.h.int("token_shift_count", 2)
+        count = self.h.whole("token_shift_count", 2)
         x = reshape(x, d, n, ns)
         states = self.state("r", il, count * d)
         shift = reshape(self.gather_state(states), d, count, ns)
@@ -63,9 +63,7 @@ class Rwkv(Recurrent):
         inner = self.norm(joined, "attn_norm_2", il)
         previous = self.shifted(inner, ffn_state)
         end = (n - 1) * d * 4
-        kept = concat(
-            view_3d(att, d, 1, ns, d * 4, d * n * 4, end), view_3d(inner, d, 1, ns, d * 4, d * n * 4, end), 1
-        )
+        kept = concat(view_3d(att, d, 1, ns, d * 4, d * n * 4, end), view_3d(inner, d, 1, ns, d * 4, d * n * 4, end), 1)
         self.expand(cpy(view_1d(kept, d * ns * count), view_1d(states, count * d * ns)))
         t = self.tokens
         joined, inner, previous = (reshape(v, d, t) for v in (joined, inner, previous))
@@ -99,7 +97,7 @@ class Rwkv(Recurrent):
     def time_mix6(self, x: Tensor, previous: Tensor, il: int) -> Tensor:
         """The sixth generation's time mix."""
         d, t = self.h.d, self.tokens
-        size = self.h.int("wkv.head_size")
+        size = self.h.whole("wkv.head_size")
         heads = d // size
         delta = reshape(same("SUB", previous, x), d, t)
         x = reshape(x, d, t)
@@ -146,7 +144,7 @@ class Rwkv(Recurrent):
     def time_mix7(self, x: Tensor, previous: Tensor, il: int) -> Tensor:
         """The seventh generation's time mix."""
         d, t, n, ns = self.h.d, self.tokens, self.per_seq, self.n_seq
-        size = self.h.int("wkv.head_size")
+        size = self.h.whole("wkv.head_size")
         heads = d // size
         gated = self.weight("time_mix_g1", il) is not None and self.weight("time_mix_g2", il) is not None
         delta = node("REPEAT", [same("SUB", previous, x)], (d, n, ns, 6 if gated else 5))
@@ -175,9 +173,7 @@ class Rwkv(Recurrent):
         r, w, k, v, a = (reshape(q, size, heads, t) for q in (r, w, k, v, a))
         states = self.state("s", il, d * size)
         state = self.gather_state(states)
-        out = node(
-            "RWKV_WKV7", [r, w, k, v, same("UNARY", kk), same("MUL", kk, a), state], (d, t + size * ns, 1, 1)
-        )
+        out = node("RWKV_WKV7", [r, w, k, v, same("UNARY", kk), same("MUL", kk, a), state], (d, t + size * ns, 1, 1))
         self.expand(cpy(view_1d(out, d * size * ns, d * t * 4), view_1d(states, d * size * ns)))
         cur = self.head_norm(view_1d(out, d * t), size, heads, il)
         bonus = same("MUL", same("MUL", k, r), reshape(self.need("time_mix_r_k", il), size, heads))

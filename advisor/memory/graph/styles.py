@@ -60,6 +60,9 @@ class Style(NamedTuple):
 _BERT = Style("bert", no_cache=True, layer_norm=True)
 _COHERE = Style(parallel="cohere", layer_norm=True, scale_logits=True)
 _GRANITE = Style(scale_embedding=True, scale_residual=True, scale_logits=True)
+_LFM2 = Style(
+    "mamba", residual_first_half=True, window_key="optional", window_period=1, moe_gating=2, moe_gating_key=True
+)
 _QWEN35 = Style("delta", late_rows=True)
 
 STYLES: dict[str, Style] = {
@@ -111,8 +114,8 @@ STYLES: dict[str, Style] = {
     "hunyuan-dense": Style(norm_after_rope=True),
     "hunyuan-moe": Style(norm_after_rope=True),
     "jamba": Style("mamba", rope=False, moe_normed=False, residual_first=True),
-    "lfm2": Style("mamba", residual_first_half=True, window_key="optional", window_period=1, moe_gating=2, moe_gating_key=True),
-    "lfm2moe": Style("mamba", residual_first_half=True, window_key="optional", window_period=1, moe_gating=2, moe_gating_key=True),
+    "lfm2": _LFM2,
+    "lfm2moe": _LFM2,
     "llama4": Style(
         no_rope_step=4, attention_scale="no_rope", l2_qk=True, moe_normed=False, moe_gating=2, moe_weight_first=True,
         window_key="unless_zero", window_period=4, window_fixed=8192,

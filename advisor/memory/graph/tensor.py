@@ -232,8 +232,7 @@ def cont(t: Tensor, *ne: int) -> Tensor:
 
 def cast(t: Tensor, kind: int) -> Tensor:
     """A copy in another type: a CPY whose second source is the result itself."""
-    result = Tensor("CPY", kind, t.ne, [t])
-    return result
+    return Tensor("CPY", kind, t.ne, [t])
 
 
 def concat(a: Tensor, b: Tensor, axis: int) -> Tensor:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from advisor.memory.graph.build import Builder, CacheInput
+from advisor.memory.graph.build import CacheInput
+from advisor.memory.graph.ffn import Builder
 from advisor.memory.graph.sched import Graph
 from advisor.memory.graph.tensor import F32, Tensor, get_rows, mul_mat, reshape, same, view_2d
 
@@ -14,7 +15,7 @@ class Transformer(Builder):
         """The whole graph."""
         h, style = self.h, self.style
         cur = self.embeddings()
-        if style.scale_embedding and not h.float("embedding_scale"):
+        if style.scale_embedding and not h.real("embedding_scale"):
             cur = same("SCALE", cur)
         if self.weight("position_embd") is not None:
             cur = same("ADD", cur, get_rows(self.need("position_embd"), self.positions()))
@@ -22,7 +23,7 @@ class Transformer(Builder):
             cur = self.norm(cur, "token_embd_norm", -1)
         self.base, self.windowed = self.attention_inputs([i for i in range(h.n_layer) if h.head_kv[i] > 0])
         self.temperature: Tensor | None = None
-        if style.attention_scale and (style.attention_scale != "key" or h.float("attention.temperature_scale")):
+        if style.attention_scale and (style.attention_scale != "key" or h.real("attention.temperature_scale")):
             self.temperature = self.input(F32, 1, 1, self.tokens)
         last = self.layer_ids[-1]
         for il in self.layer_ids:
@@ -61,7 +62,7 @@ class Transformer(Builder):
             cur = self.norm(cur, post, il)
         if pick and style.rows_after_post_norm:
             cur, x = self.rows(cur, x)
-        if style.scale_residual and (self.h.float("residual_scale") or style.scale_last):
+        if style.scale_residual and (self.h.real("residual_scale") or style.scale_last):
             cur = same("SCALE", cur)
         if self.h.head[il] == 0:
             joined = x
@@ -80,10 +81,10 @@ class Transformer(Builder):
             if self.weight(name, il) is not None:
                 cur = self.norm(cur, name, il, pin=False)
                 break
-        if style.scale_residual and (self.h.float("residual_scale") or style.scale_last):
+        if style.scale_residual and (self.h.real("residual_scale") or style.scale_last):
             cur = same("SCALE", cur)
         cur = same("ADD", joined, cur) if style.ffn_residual_first else same("ADD", cur, joined)
-        if il < self.h.int("n_deepstack_layers"):
+        if il < self.h.whole("n_deepstack_layers"):
             width = self.embedded.ne[0] * 4
             cur = same("ADD", cur, view_2d(self.embedded, self.h.d, self.tokens, width, (il + 1) * self.h.d * 4))
         return cur
@@ -121,7 +122,7 @@ class Transformer(Builder):
         if step == -2:
             return self.h.swa[il] or not self.h.window
         if step > 0:
-            step = self.h.int("no_rope_layer_step", step)
+            step = self.h.whole("no_rope_layer_step", step)
             return il % step != 0 if style.no_rope_first else (il + 1) % step != 0
         return True
 

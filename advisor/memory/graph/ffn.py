@@ -1,0 +1,158 @@
+"""Feed-forward parts, dense and routed, and the end of the graph.
+
+Facts from llama-graph.cpp of llama.cpp b11434.
+"""
+
+from __future__ import annotations
+
+from advisor.memory.graph.attention import Attention
+from advisor.memory.graph.sched import Graph
+from advisor.memory.graph.tensor import (
+    Tensor,
+    cont,
+    get_rows,
+    glu,
+    mul_mat,
+    mul_mat_id,
+    node,
+    reshape,
+    same,
+    set_rows,
+    strides,
+    top_k,
+    view_2d,
+    view_3d,
+)
+
+
+class Builder(Attention):
+    """All parts; a family's class adds `build`."""
+
+    def build(self) -> Graph:
+        """The whole graph."""
+        raise NotImplementedError
+
+    def ffn(self, x: Tensor, il: int, suffix: str = "") -> Tensor:
+        """A dense feed-forward: gated by a second matrix, by the halves of one, or not at all."""
+        up = self.linear("ffn_up" + suffix, x, il)
+        down = self.need("ffn_down" + suffix, il)
+        if self.weight("ffn_gate" + suffix, il) is not None:
+            cur = glu(self.linear("ffn_gate" + suffix, x, il), up)
+        elif up.ne[0] == 2 * down.ne[0]:
+            cur = glu(up)
+        else:
+            cur = same("UNARY", up)
+            if self.model.arch.startswith(("nemotron", "arcee")):
+                cur = same("SQR", cur)
+            if self.weight("ffn.act", il) is not None or self.weight("ffn_act", il) is not None:
+                cur = same("DIV", cur, self.weight("ffn.act", il) or self.need("ffn_act", il))
+        return self.linear("ffn_down" + suffix, cur, il)
+
+    def moe(self, x: Tensor, il: int, logits: Tensor | None = None, normed: bool | None = None,
+            gating: int | None = None) -> Tensor:  # fmt: skip
+        """Routed experts."""
+        h, style = self.h, self.style
+        n_expert, used = h.n_expert, h.n_used
+        d, n = x.ne[0], x.ne[1]
+        if normed is None:
+            normed = bool(h.get("expert_weights_norm", False)) if style.moe_norm_key else style.moe_normed
+        if gating is None:
+            gating = (h.whole("expert_gating_func") or style.moe_gating) if style.moe_gating_key else style.moe_gating
+        if logits is None:
+            logits = mul_mat(self.need("ffn_gate_inp", il), x)
+        b = self.weight("ffn_gate_inp.bias", il)
+        if b is not None:
+            logits = same("ADD", logits, b)
+        probs = logits if gating == 3 else same("SOFT_MAX" if gating == 1 else "UNARY", logits)
+        choice = probs
+        bias = self.weight("exp_probs_b.bias", il) or self.weight("exp_probs_b", il)
+        if bias is not None:
+            choice = same("ADD", probs, bias)
+        if style.moe_weight_first:
+            choice = logits
+        groups = h.whole("expert_group_count")
+        if groups > 1:
+            choice = self._group_choice(choice, groups, n)
+        chosen = top_k(choice, used)
+        w = get_rows(reshape(probs, 1, n_expert, n), chosen)
+        if gating == 3:
+            w = reshape(same("SOFT_MAX", reshape(w, used, n)), 1, used, n)
+        if normed:
+            w = reshape(w, used, n)
+            total = same("CLAMP", node("SUM_ROWS", [w], (1, n, 1, 1)))
+            w = reshape(same("DIV", w, total), 1, used, n)
+        scale = h.real("expert_weights_scale")
+        if scale not in (0.0, 1.0):
+            w = same("SCALE", w)
+        self.expand(w)
+        cur = reshape(x, d, 1, n)
+        if style.moe_weight_first:
+            cur = same("MUL", node("REPEAT", [cur], (d, used, n, 1)), w)
+        fused = self.weight("ffn_gate_up_exps", il)
+        if fused is not None:
+            both = mul_mat_id(fused, cur, chosen)
+            ff = both.ne[0] // 2
+            _, b1, b2, _ = strides(both)
+            gate = view_3d(both, ff, both.ne[1], both.ne[2], b1, b2)
+            up = view_3d(both, ff, both.ne[1], both.ne[2], b1, b2, ff * 4)
+            cur = glu(gate, up)
+        else:
+            up = self._expert("ffn_up_exps", cur, chosen, il)
+            if self.weight("ffn_gate_exps", il) is not None:
+                cur = glu(self._expert("ffn_gate_exps", cur, chosen, il), up)
+            else:
+                cur = same("UNARY", up)
+                if self.model.arch.startswith("nemotron"):
+                    cur = same("SQR", cur)
+        experts = self._expert("ffn_down_exps", cur, chosen, il)
+        if not style.moe_weight_first:
+            experts = same("MUL", experts, w)
+        self.expand(experts)
+        d = experts.ne[0]
+        _, b1, b2, _ = strides(experts)
+        parts = [self.expand(view_2d(experts, d, n, b2, i * b1)) for i in range(used)]
+        out = parts[0]
+        for part in parts[1:]:
+            out = self.expand(same("ADD", out, part))
+        if out.nb is not None and used > 1:
+            out.nb = None
+        return cont(out) if used == 1 else out
+
+    def _expert(self, name: str, x: Tensor, chosen: Tensor, il: int) -> Tensor:
+        cur = mul_mat_id(self.need(name, il), x, chosen)
+        b = self.weight(name + ".bias", il)
+        return cur if b is None else same("ADD_ID", cur, b, chosen)
+
+    def _group_choice(self, choice: Tensor, groups: int, n: int) -> Tensor:
+        per = self.h.n_expert // groups
+        grouped = reshape(choice, per, groups, n)
+        best = top_k(grouped, 2)
+        score = get_rows(reshape(grouped, 1, per, groups, n), best)
+        score = node("SUM_ROWS", [reshape(score, 2, groups, n)], (1, groups, n, 1))
+        kept = top_k(reshape(score, groups, n), self.h.whole("expert_group_used_count"))
+        picked = get_rows(grouped, kept)
+        blank = same("FILL", grouped)
+        return reshape(set_rows(blank, picked, kept), self.h.n_expert, n)
+
+    def finish(self, cur: Tensor, name: str = "output_norm", normed: bool = False) -> Graph:
+        """Last norm, head and output flags."""
+        if normed:
+            pass
+        elif self.weight(name) is not None or self.weight(name + ".bias") is not None:
+            cur = self.norm(cur, name, -1)
+        elif self.style.head_norm:
+            cur = same("NORM" if self.style.layer_norm else "RMS_NORM", cur)
+        cur.is_output = True
+        if self.style.scale_last:
+            cur = same("SCALE", cur)
+        cur = mul_mat(self.head_weight(), cur)
+        b = self.weight("output.bias")
+        if b is not None:
+            cur = same("ADD", cur, b)
+        if self.style.scale_logits and (self.model.arch != "command-r" or self.h.real("logit_scale")):
+            cur = same("SCALE", cur)
+        if self.style.softcap_logits or (self.style.softcap_key and self.h.real("final_logit_softcapping")):
+            cur = same("SCALE", same("UNARY", same("SCALE", cur)))
+        cur.is_output = True
+        self.expand(cur)
+        return self.graph
