@@ -1,0 +1,129 @@
+"""Measured cells of the engine's own accounting, planned through the core."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tomli
+
+from advisor.gguf_header import GgufHeader, read_snapshot
+from advisor.host import Device
+from advisor.memory.engine_spec import EngineSpec, parse_engine
+from advisor.memory.plan import plan_memory
+from advisor.memory.resolve import resolve_settings
+from advisor.memory.types import MemoryPlan
+from advisor.model.arch_rule import parse_arch_rule
+from advisor.model.describe import describe
+from advisor.model.spec import ModelSpec
+from advisor.settings import RequestedSettings, RunSettings
+
+DATA = Path(__file__).parent.parent / "data"
+RULES = Path(__file__).parent.parent.parent / "rules"
+_FLASH = {"1": "on", "0": "off", "auto": "auto"}
+
+
+@functools.cache
+def header(name: str) -> GgufHeader:
+    """The header snapshot of a zoo model."""
+    path = DATA / "zoo" / f"{name}.json.gz"
+    return read_snapshot(gzip.decompress(path.read_bytes()), str(path))
+
+
+@functools.cache
+def spec(name: str, load_mtp: bool = False) -> ModelSpec:
+    """A zoo model, described with its architecture's rule."""
+    return describe_header(header(name), load_mtp=load_mtp)
+
+
+def describe_header(head: GgufHeader, *, load_mtp: bool = False) -> ModelSpec:
+    """Any header, described with the shipped rule of its architecture, or none."""
+    file = f"arch/{head.metadata.get('general.architecture')}.toml"
+    path = RULES / file
+    rule = parse_arch_rule(tomli.loads(path.read_text()) if path.is_file() else None, file)
+    return describe(head, rule, load_mtp=load_mtp)
+
+
+@functools.cache
+def engine(build: int | None = None) -> EngineSpec:
+    """llama.cpp at a build, None = the newest known."""
+    return parse_engine(tomli.loads((RULES / "engines" / "llama_cpp.toml").read_text()), build)
+
+
+@functools.cache
+def cells(name: str) -> tuple[dict[str, Any], ...]:
+    """All cells of `grid` or `grid-cpu`."""
+    with gzip.open(DATA / "cases" / f"{name}.jsonl.gz", "rt") as file:
+        return tuple(json.loads(line) for line in file)
+
+
+class Planned(NamedTuple):
+    """A cell with our plan for it."""
+
+    cell: dict[str, Any]
+    settings: RunSettings
+    plan: MemoryPlan
+
+    def measured(self, index: int) -> tuple[int, int, int]:
+        """(weights, cache, compute) of GPU `index` as measured."""
+        weights, cache, compute = self.cell["bufs"].get(f"FAKE{index}", (0, 0, 0))
+        return weights, cache, compute
+
+    def measured_host(self) -> tuple[int, int, int]:
+        """(weights, cache, compute) over all host buffers as measured."""
+        host = [v for k, v in self.cell["bufs"].items() if k in ("CPU", "CPU_REPACK", "FAKE_Host")]
+        return sum(v[0] for v in host), sum(v[1] for v in host), sum(v[2] for v in host)
+
+
+def requested(cell: dict[str, Any]) -> RequestedSettings:
+    """A cell's settings under llama.cpp's names."""
+    s = cell["settings"]
+    return RequestedSettings(
+        n_ctx=s["c"],
+        n_batch=2048,
+        n_ubatch=s["ub"],
+        n_parallel=s["np"],
+        kv_unified=bool(s["kvu"]),
+        n_gpu_layers=s["ngl"],
+        n_cpu_moe=s.get("_ncmoe"),
+        cache_type_k=s["ctk"],
+        cache_type_v=s["ctv"],
+        flash_attn=_FLASH[s["fa"]],
+        swa_full=bool(int(s.get("swafull", 0))),
+        kv_offload=s.get("kvo", 1) != 0,
+        tensor_split=tuple(float(x) for x in s["ts"].split(",")) if "ts" in s else None,
+        load_mode="none",
+        repack=bool(s.get("extra", 1)),
+    )
+
+
+def planned(cell: dict[str, Any]) -> Planned:
+    """Plan one cell."""
+    devices = [Device(f"CUDA{i}", "cuda", f"CUDA{i}", mib << 20, mib << 20) for i, mib in enumerate(cell["free_mib"])]
+    model = spec(cell["model"])
+    tool = "server" if cell["settings"]["no"] else "cli"
+    settings = resolve_settings(requested(cell), model, engine(), tool=tool, n_devices=len(devices))
+    return Planned(cell, settings, plan_memory(model, settings, engine(), devices))
+
+
+def setting_class(cell: dict[str, Any]) -> str:
+    """Which kind of setting a cell is, for tables and shares."""
+    s, n = cell["settings"], len(cell["free_mib"])
+    if n == 0:
+        return "CPU only, flash attention" if s["fa"] != "0" else "CPU only, -fa off"
+    if "ot" in s:
+        return "experts on the CPU"
+    if s.get("kvo", 1) == 0:
+        return "cache on the host"
+    if s["ngl"] == 0:
+        return "-ngl 0"
+    if s["ngl"] <= spec(cell["model"]).n_layer_all:
+        return "partial offload"
+    if n > 1:
+        return f"{n} GPUs"
+    if s["fa"] == "0":
+        return "one GPU, -fa off"
+    return "one GPU, f16 cache" if s["ctk"] == s["ctv"] == "f16" else "one GPU, quantised cache"
