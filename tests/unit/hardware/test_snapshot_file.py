@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from advisor.cli.hardware import render_hardware
+from advisor.cli.render_hardware import render_hardware
 from advisor.errors import HardwareError
 from advisor.hardware.given import given_host
 from advisor.hardware.gpu_table import GpuTable
