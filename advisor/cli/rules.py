@@ -126,6 +126,8 @@ def check_rules(app: App) -> RulesReport:
                     problems += _misnamed(document)
             except AdvisorError as error:
                 problems.append(f"{error}{hint and ' ' + hint}")
+            except ValueError as error:  # a schema that cannot be read: not the file's fault, and no reason to stop
+                problems.append(f"{name}: cannot be checked, which is a bug in advisor ({error}).")
     for base in app.rules.folders[1:]:
         for path in _files_in(base):
             name = path.replace("\\", "/")
