@@ -143,6 +143,12 @@ class SpeedModel:
             bound_by=turn_bound,
         )
 
+    def if_it_fitted(self, plan: MemoryPlan, share: float, turn: Turn) -> float:
+        """Tokens/s of `plan`, everything on the GPUs, if the weights were `share` of their size."""
+        depth = max(min(turn.depth_tokens, plan.settings.n_ctx_seq - turn.answer_tokens), 0)
+        smaller = plan._replace(read_device_bytes=tuple(int(n * share) for n in plan.read_device_bytes))
+        return 1 / self._decode_seconds(smaller, depth, 1 << 62)[0]
+
     def _cache_reads(self, plan: MemoryPlan, depth: int) -> tuple[int, ...]:
         """Cache bytes read per token at `depth`: per device, the host last."""
         settings = plan.settings

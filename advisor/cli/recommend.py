@@ -69,7 +69,7 @@ def command(model: str, **values: Any) -> int:
     options = server_options(
         answer.chosen.plan, engine, mode=values["mode"], n_layer_all=spec.n_layer_all, margin_bytes=margin
     )
-    if engine.program == "llama-server":
+    if engine.program == "llama-server" and answer.verdict != "does_not_fit":
         line = command_line(engine.program, spec.path, options)
     written = _write(values["output"], answer, spec.path, options, engine.program) if values["output"] else None
     if values["as_json"]:

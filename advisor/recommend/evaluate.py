@@ -64,6 +64,10 @@ class Evaluator:
         """How many different candidates were planned."""
         return len(self._judged)
 
+    def speed_if_it_fitted(self, judged: Judged, share: float, intent: Intent) -> float:
+        """Tokens/s of a candidate with everything on the GPUs if its weights were `share` of their size."""
+        return self._speed.if_it_fitted(judged.plan, share, intent.turn)
+
     def speed(self, judged: Judged, intent: Intent) -> Speed:
         """Speed of a candidate for the intent's turn."""
         return self._speed.predict(judged.plan, intent.turn, self.budget.ram_usable_bytes)

@@ -224,7 +224,7 @@ def fixes(search: Search, best: Judged, verdict: str) -> list[Fix]:
     settings = before.plan.settings
     if settings.cache_type_k == "f16" and search.cache_allowed("q8_0"):
         offer("-ctk q8_0 -ctv q8_0", wished._replace(cache_type_k="q8_0", cache_type_v="q8_0"), "near lossless")
-    for n_ctx in (settings.n_ctx // 2, 8192, 4096):
+    for n_ctx in sorted({settings.n_ctx // 2, 8192, 4096}, reverse=True):
         if 4096 <= n_ctx < settings.n_ctx:
             offer(f"-c {n_ctx}", wished._replace(n_ctx=n_ctx), f"{settings.n_ctx - n_ctx:,} tokens less context")
     if settings.n_parallel > 1:
@@ -235,19 +235,16 @@ def fixes(search: Search, best: Judged, verdict: str) -> list[Fix]:
     if over and weights > over:
         bits = 8 * search.spec.file_bytes / max(search.spec.parameters, 1) or 0.0
         share = (weights - over) / weights
-        if bits and bits * share >= 1.8:
-            out.append(
-                Fix(
-                    f"a file of {bits * share:.1f} bits a weight instead of {bits:.1f}",
-                    over,
-                    "a smaller quantization loses some quality",
-                    True,
-                )
-            )
+        if bits and bits * share >= search.policy.warnings["least_bits_per_weight"]:
+            rate = search.evaluator.speed_if_it_fitted(before, share, search.intent) if has_gpu else 0.0
+            pace = f", about {rate:.0f} tokens/s" if rate else ""
+            change = f"a file of at most {bits * share:.1f} bits a weight instead of {bits:.1f}"
+            out.append(Fix(change, over, f"a smaller quantization loses some quality{pace}", True, rate))
     if over and place != "host":
         out.append(Fix(f"a card with {format_bytes(over)} more memory", over, "money", True))
-    if over and place == "host":
-        out.append(Fix(f"{format_bytes(over)} more system memory", over, "money", True))
+    if verdict == "does_not_fit" and best.shorts and best.shorts[0].device == "host":
+        lacking = best.shorts[0].over_bytes
+        out.append(Fix(f"{format_bytes(lacking)} more system memory", lacking, "money", True))
     out.sort(key=lambda fix: (not fix.enough, fix.costs == "money", -fix.saves_bytes))
     return out
 

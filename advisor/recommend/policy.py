@@ -38,7 +38,7 @@ SCHEMA: dict[str, object] = {
         "alternative_gain": "number",
         "unusual_n_ubatch_factor": "number",
     },
-    "warnings": {"dense_cliff_share": "number", "slow_tokens_per_s": "number"},
+    "warnings": {"dense_cliff_share": "number", "slow_tokens_per_s": "number", "least_bits_per_weight": "number"},
 }
 
 

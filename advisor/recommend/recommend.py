@@ -27,6 +27,11 @@ def recommend(evaluator: Evaluator, policy: Policy, intent: Intent, wishes: Wish
     notes = warnings(
         evaluator.spec, evaluator.engine, wishes.pinned, best.judged.plan, evaluator.budget, best.speed, policy
     )
+    changes = fixes(search, best.judged, verdict)
+    quicker = next((fix for fix in changes if fix.tokens_per_s > 2 * best.speed.decode_tokens_per_s.value), None)
+    if verdict == "partial" and quicker is not None:
+        text = f"{quicker.change[0].upper()}{quicker.change[1:]} would fit the GPU"
+        notes.append(Note("smaller_quantization_faster", f"{text} and give about {quicker.tokens_per_s:.0f} tokens/s."))
     least = wishes.min_tokens_per_s
     if fits and least and best.speed.decode_tokens_per_s.value < least:
         rate = best.speed.decode_tokens_per_s.value
@@ -43,7 +48,7 @@ def recommend(evaluator: Evaluator, policy: Policy, intent: Intent, wishes: Wish
         alternatives=tuple(alternatives(search, found, best)) if fits else (),
         rejected=tuple(rejected(search, best)) if fits else (),
         reasons=tuple(reasons(search, best)) if fits else (),
-        fixes=tuple(fixes(search, best.judged, verdict)),
+        fixes=tuple(changes),
         warnings=tuple(notes),
         summary=summarize(evaluator.spec, best.judged, best.speed, verdict),
         n_judged=evaluator.n_judged,
@@ -51,7 +56,10 @@ def recommend(evaluator: Evaluator, policy: Policy, intent: Intent, wishes: Wish
 
 
 def nearest_miss(search: Search) -> Judged:
-    """When nothing fits: the candidate that comes closest, at the shortest acceptable context."""
+    """When nothing fits: the candidate that comes closest, at the shortest acceptable context.
+
+    What fits the GPUs and lacks only system memory comes first: it would run, reading from disk.
+    """
     pinned = search.wishes.pinned
     n_ctx = pinned.n_ctx if pinned.n_ctx is not None else search.floor
     tried = []
@@ -60,13 +68,13 @@ def nearest_miss(search: Search) -> Judged:
         if pinned.n_gpu_layers is not None or not search.evaluator.host.devices:
             tried.append(search.evaluator.judge(base))
             continue
-        every = search.spec.n_layer_all + 1
-        for layers in range(every, -1, -max(every // 8, 1)):
-            tried.append(search.evaluator.judge(base._replace(n_gpu_layers=layers)))
-            if search.spec.n_expert and pinned.n_cpu_moe is None:
-                tried.append(search.evaluator.judge(base._replace(n_gpu_layers=layers, cpu_moe=True)))
+        variants = [base]
+        if search.spec.n_expert and pinned.n_cpu_moe is None and not pinned.cpu_moe:
+            variants.append(base._replace(cpu_moe=True))
+        for variant in variants:
+            tried.append(search.evaluator.judge(variant._replace(n_gpu_layers=0)))
+            filled = search.fill_devices(variant)
+            if filled is not None:
+                tried.append(filled)
     possible = [judged for judged in tried if judged.plan.refused is None] or tried
-    return min(
-        possible,
-        key=lambda judged: (sum(short.over_bytes for short in judged.shorts), -judged.plan.settings.n_gpu_layers),
-    )
+    return min(possible, key=lambda judged: (not judged.fits_devices, sum(short.over_bytes for short in judged.shorts)))

@@ -42,6 +42,7 @@ class Fix(NamedTuple):
     saves_bytes: int
     costs: str
     enough: bool  # alone it makes the wish fit
+    tokens_per_s: float = 0.0  # what it would run at, 0 = not worked out
 
 
 class Recommendation(NamedTuple):

@@ -134,6 +134,10 @@ class Search:
 
         A larger i puts more on the GPUs, so their need grows with i and the host's need falls.
         """
+        best = self._most_on_devices(make, low, high)
+        return best if best is not None and best.fits else None
+
+    def _most_on_devices(self, make: Callable[[int], RequestedSettings], low: int, high: int) -> Judged | None:
         best: Judged | None = None
         while low <= high:
             middle = (low + high) // 2
@@ -142,7 +146,12 @@ class Search:
                 best, low = judged, middle + 1
             else:
                 high = middle - 1
-        return best if best is not None and best.fits else None
+        return best
+
+    def fill_devices(self, request: RequestedSettings) -> Judged | None:
+        """As many layers on the GPUs as fit there, whatever the host says."""
+        every = self.spec.n_layer_all + 1
+        return self._most_on_devices(lambda layers: request._replace(n_gpu_layers=layers), 1, every)
 
     # -- families of candidates ------------------------------------------------------------------------------------
 

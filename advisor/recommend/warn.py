@@ -106,8 +106,7 @@ def _offload_warnings(spec: ModelSpec, plan: MemoryPlan, policy: Policy, speed: 
         notes.append(
             Note(
                 "dense_on_cpu",
-                f"{share:.0%} of the weights are read from system memory for every token, which "
-                f"sets the pace; a smaller quantization that fits the card would be several times faster.",
+                f"{share:.0%} of the weights are read from system memory for every token, which sets the pace.",
                 "policy.toml: warnings.dense_cliff_share",
             )
         )
