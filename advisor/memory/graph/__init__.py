@@ -33,6 +33,8 @@ FAMILIES: dict[str, tuple[str, str]] = {
     "rwkv": ("rwkv", "Rwkv"),
     "bert": ("encoder", "Bert"),
     "encoder": ("encoder", "Encoder"),
+    "diffusion": ("encoder", "NoCache"),
+    "kda": ("kda", "Kimi"),
 }
 
 __all__ = ["CPU", "GraphModel", "GraphPlacement", "GraphSettings", "Hyper", "compute_bytes"]

@@ -50,6 +50,9 @@ class Parts:
     ) -> None:  # fmt: skip
         self.model, self.h, self.s, self.p = model, hyper, settings, placement
         self.style = hyper.style
+        self.layer_norm = self.style.layer_norm
+        if self.style.norm_by_key:
+            self.layer_norm = not hyper.real("attention.layer_norm_rms_epsilon")
         self.graph = Graph()
         self.expand = self.graph.expand
         self.flash = flash
@@ -95,6 +98,15 @@ class Parts:
             raise KeyError(name if il < 0 else f"blk.{il}.{name}")
         return t
 
+    def raw(self, name: str, il: int) -> Tensor:
+        """A weight that some files store without the ".weight" ending."""
+        key = f"blk.{il}.{name}"
+        info = self.model.tensors.get(key)
+        if info is None:
+            return self.need(name, il)
+        t = self.weights.get(key)
+        return self._leaf(key, info[0], info[1]) if t is None else t
+
     def _leaf(self, name: str, shape: tuple[int, ...], kind: int, place: int | None = None) -> Tensor:
         ne = (*shape, 1, 1, 1, 1)
         t = Tensor("NONE", kind, (ne[0], ne[1], ne[2], ne[3]), [])
@@ -120,6 +132,8 @@ class Parts:
 
     def head_weight(self) -> Tensor:
         """The output matrix, or the copy of the token table that stands in for it."""
+        if self.style.head_tied:
+            return self.need("token_embd")
         t = self.weight("output")
         if t is None:
             shape, kind = self.model.tensors["token_embd.weight"]
@@ -158,7 +172,7 @@ class Parts:
         cur = chosen
         if width != d:
             cur = view_2d(chosen, d, self.tokens, width * 4)
-        if self.h.real("embedding_scale") and self.model.arch != "minicpm":
+        if self.h.real("embedding_scale"):
             cur = same("SCALE", cur if is_contiguous(cur) else cont(cur))
         if self.style.scale_tokens:
             cur = same("MUL", cur if is_contiguous(cur) else cont(cur), self.input(F32, 1, self.tokens))
@@ -178,6 +192,8 @@ class Parts:
 
     def rows(self, *tensors: Tensor) -> list[Tensor]:
         """Keep only the rows of the wanted tokens."""
+        if self.style.all_rows:
+            return list(tensors)
         ids = self.output_rows()
         return [get_rows(t, ids) for t in tensors]
 
@@ -233,7 +249,7 @@ class Parts:
         """Normalise and apply weight and bias where they exist."""
         w, b = self.weight(name, il), self.weight(name + ".bias", il)
         if layer_norm is None:
-            layer_norm = self.style.layer_norm or (b is not None and not self.style.rms_norm)
+            layer_norm = self.layer_norm or (b is not None and not self.style.rms_norm)
         cur = Tensor("NORM" if layer_norm else "RMS_NORM", F32, x.ne, [x])
         if (w is not None or b is not None) and il >= 0 and pin and self.pin_norms:
             cur.backend = self.backend(il)

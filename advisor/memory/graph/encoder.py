@@ -11,7 +11,7 @@ from advisor.memory.graph.tensor import F16, F32, Tensor, get_rows, reshape, sam
 from advisor.memory.graph.transformer import Transformer
 
 
-class Encoder(Transformer):
+class NoCache(Transformer):
     """Attention over the batch itself."""
 
     def attention_inputs(self, layers: list[int]) -> tuple[CacheInput | None, CacheInput | None]:
@@ -38,10 +38,16 @@ class Encoder(Transformer):
         cur = self.mix(q, k, v, inp.mask, False, il=il)
         return self.linear(wo, cur, il) if wo else cur
 
+
+class Encoder(NoCache):
+    """An encoder: its result is the last block's stream."""
+
     def finish(self, cur: Tensor, name: str = "output_norm", normed: bool = False) -> Graph:
         """A last norm at most; no head."""
-        if not normed and self.weight(name) is not None:
-            cur = self.norm(cur, name, -1)
+        for candidate in (name, "enc.output_norm"):
+            if not normed and self.weight(candidate) is not None:
+                cur = self.norm(cur, candidate, -1)
+                break
         cur.is_output = True
         self.expand(cur)
         return self.graph

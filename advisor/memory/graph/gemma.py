@@ -64,7 +64,7 @@ class PerLayer(Transformer):
             q = cont(view_2d(both, hk * heads, n, row))
         else:
             both, row = x, 0
-            q = mul_mat(self.need("attn_q", il), x)
+            q = self.projected("attn_q", x, il)
         q = self.norm(reshape(q, hk, heads, n), "attn_q_norm", il)
         q = self.rope(q, il, factors)
         if il >= self.shared_from:
@@ -74,11 +74,17 @@ class PerLayer(Transformer):
             k = cont(view_2d(both, hk * kv, n, row, hk * heads * 4))
             v = cont(view_2d(both, hk * kv, n, row, hk * (heads + kv) * 4))
         else:
-            k = mul_mat(self.need("attn_k", il), x)
-            v = mul_mat(self.need("attn_v", il), x) if self.weight("attn_v", il) is not None else k
+            k = self.projected("attn_k", x, il)
+            v = self.projected("attn_v", x, il) if self.weight("attn_v", il) is not None else k
         k = self.norm(reshape(k, hk, kv, n), "attn_k_norm", il)
         v = same("RMS_NORM", reshape(v, hk, kv, n))
         return self.attention(inp, q, self.rope(k, il, factors), v, il, window=True)
+
+    def projected(self, name: str, x: Tensor, il: int) -> Tensor:
+        """A projection; only gemma3n's own-cache blocks know biases."""
+        if self.style.family == "gemma3n" and il < self.shared_from:
+            return self.linear(name, x, il)
+        return mul_mat(self.need(name, il), x)
 
 
 class Gemma4(PerLayer):

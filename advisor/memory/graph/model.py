@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from advisor.memory.graph.styles import Style, style_of
+from advisor.memory.graph.styles import STYLES, Style, style_of
 
 CPU = -1
 
@@ -123,7 +123,8 @@ class Hyper:
         key = self.get("attention.sliding_window")
         window = int(key) if isinstance(key, (int, float)) else 0
         period, pattern = style.window_period, self.get("attention.sliding_window_pattern")
-        if not style.window_key or (style.window_layers and style.window_layers != n):
+        unknown = self.arch not in STYLES and isinstance(pattern, (tuple, list)) and window > 0
+        if (not style.window_key and not unknown) or (style.window_layers and style.window_layers != n):
             return 0, none
         if style.window_key == "unless_zero":
             if key is not None and window == 0:

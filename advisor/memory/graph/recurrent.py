@@ -101,15 +101,7 @@ class Recurrent(Transformer):
         for il in self.layer_ids:
             self.graph.mark()
             cur = self.mixed_block(cur, il, il == last)
-        return self.finish_rows(cur)
-
-    def finish_rows(self, cur: Tensor) -> Graph:
-        """The end of the graph; with late rows the norm runs over all tokens and its result is an output too."""
-        if not self.style.late_rows:
-            return self.finish(cur)
-        cur = self.norm(cur, "output_norm", -1)
-        cur.is_output = True
-        return self.finish(self.rows(cur)[0], normed=True)
+        return self.end(cur)
 
     @property
     def hybrid(self) -> bool:
@@ -229,17 +221,6 @@ class Recurrent(Transformer):
         out = glu(cont(z), out)
         out = mul_mat(self.need("ssm_out", il), out)
         return reshape(out, out.ne[0], self.tokens)
-
-    def raw(self, name: str, il: int) -> Tensor:
-        """A weight that some files store without the ".weight" ending."""
-        key = f"blk.{il}.{name}"
-        if key in self.model.tensors:
-            t = self.weights.get(key)
-            if t is None:
-                shape, kind = self.model.tensors[key]
-                t = self._leaf(key, shape, kind)
-            return t
-        return self.need(name, il)
 
     def mamba2(self, x: Tensor, il: int) -> Tensor:
         """A second-generation mamba block."""

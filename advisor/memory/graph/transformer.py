@@ -29,19 +29,26 @@ class Transformer(Builder):
         for il in self.layer_ids:
             self.graph.mark()
             cur = self.block(cur, il, il == last)
-        if style.late_rows:
-            if style.pinned_last:
-                cur.is_output = True
-            cur = self.rows(cur)[0]
-        return self.finish(cur)
+        return self.end(cur)
+
+    def end(self, cur: Tensor) -> Graph:
+        """The end of the graph; with late rows more than the wanted rows is kept for draft heads."""
+        style = self.style
+        if not style.late_rows:
+            return self.finish(cur)
+        if style.late_normed:
+            cur = self.norm(cur, "output_norm", -1)
+        if style.pinned_last or style.late_normed:
+            cur.is_output = True
+        return self.finish(self.rows(cur)[0], normed=style.late_normed)
 
     def block(self, x: Tensor, il: int, last: bool) -> Tensor:
         """One block; on the last one only the wanted rows go on."""
         style = self.style
-        pick = last and not style.late_rows
+        pick = last and not style.late_rows and not style.all_rows
         parallel = style.parallel
         logits = mul_mat(self.need("ffn_gate_inp", il), x) if style.moe_early_router else None
-        normed = self.norm(x, "attn_norm", il) if self.weight("attn_norm", il) is not None else self.bare_norm(x, il)
+        normed = self.norm(x, "attn_norm", il) if self.weight("attn_norm", il) is not None else self.bare_norm(x)
         if parallel == "falcon" and self.weight("attn_norm_2", il) is not None:
             cur = self.attend(self.norm(x, "attn_norm_2", il), il)
         else:
@@ -54,9 +61,11 @@ class Transformer(Builder):
             cur, x = self.rows(cur, x)
             if logits is not None:
                 logits = self.rows(logits)[0]
+        if style.dense_parallel:
+            return self.dense_and_routed(same("ADD", cur, x), x, il)
         has_ffn_norm = self.weight("ffn_norm", il) is not None
         post = "post_attention_norm"
-        if self.weight("attn_output_norm", il) is not None:
+        if self.weight("attn_output_norm", il) is not None and has_ffn_norm:
             cur = self.norm(cur, "attn_output_norm", il)
         elif self.weight(post, il) is not None and (has_ffn_norm or self.weight("post_ffw_norm", il) is not None):
             cur = self.norm(cur, post, il)
@@ -74,6 +83,10 @@ class Transformer(Builder):
             cur = self.norm(joined, "ffn_norm", il)
         elif self.weight(post, il) is not None and self.weight("post_ffw_norm", il) is None:
             cur = self.norm(joined, post, il)
+        elif self.weight("attn_output_norm", il) is not None:
+            cur = self.norm(joined, "attn_output_norm", il)
+        elif style.bare_norms:
+            cur = same("NORM" if self.layer_norm else "RMS_NORM", joined)
         else:
             cur = joined
         cur = self.feed_forward(cur, il, logits)
@@ -89,11 +102,14 @@ class Transformer(Builder):
             cur = same("ADD", cur, view_2d(self.embedded, self.h.d, self.tokens, width, (il + 1) * self.h.d * 4))
         return cur
 
-    def bare_norm(self, x: Tensor, il: int) -> Tensor:
+    def bare_norm(self, x: Tensor) -> Tensor:
         """A block without a norm weight: nothing for post-norm architectures."""
-        if self.weight("post_attention_norm", il) is not None:
-            return x
-        return same("NORM" if self.style.layer_norm else "RMS_NORM", x) if self.model.arch == "olmo" else x
+        return same("NORM" if self.layer_norm else "RMS_NORM", x) if self.style.bare_norms else x
+
+    def dense_and_routed(self, joined: Tensor, x: Tensor, il: int) -> Tensor:
+        """arctic: the dense part on the sum, the experts on the block's input."""
+        dense = same("ADD", self.ffn(self.norm(joined, "ffn_norm", il), il), joined)
+        return same("ADD", self.moe(self.norm(x, "ffn_norm_exps", il), il), dense)
 
     def parallel(self, cur: Tensor, x: Tensor, normed: Tensor, il: int) -> Tensor:
         """Attention and feed-forward side by side."""
@@ -102,7 +118,7 @@ class Transformer(Builder):
             out = self.ffn(self.norm(x, "ffn_norm", il), il)
             return same("ADD", same("ADD", out, x), cur)
         if kind == "cohere":
-            return same("ADD", same("ADD", self.ffn(normed, il), x), cur)
+            return same("ADD", same("ADD", self.feed_forward(normed, il), x), cur)
         if kind == "falcon":
             return same("ADD", same("ADD", self.ffn(normed, il), cur), x)
         if kind == "phi2":
@@ -115,8 +131,13 @@ class Transformer(Builder):
         """Whether the block rotates queries and keys."""
         style = self.style
         step = style.no_rope_step
-        if not style.rope:
+        if not style.rope or (style.rope_blocks and style.rope_blocks != self.h.n_layer):
             return False
+        if style.rope_layers_key:
+            flags = self.h.get("attention.rope_pattern")
+            return bool(flags[il]) if isinstance(flags, (tuple, list)) else True
+        if step == -3:
+            return self.h.swa[il] or il < self.h.whole("leading_dense_block_count")
         if step == -1:
             return self.h.swa[il]
         if step == -2:
@@ -134,7 +155,8 @@ class Transformer(Builder):
         if h.head_kv[il] == 0:
             return mul_mat(self.need("attn_output", il), x)
         hk, hv = h.hk(il), h.hv(il)
-        gate = mul_mat(self.need("attn_gate", il), x) if style.gate_attention else None
+        gate = self.weight("attn_gate", il)
+        sub_norm = self.weight("attn_sub_norm", il) is not None
         q, k, v = self.qkv(x, il, hk, h.head[il], hk, hv, h.head_kv[il])
         q, k, v = self.prepare(q, k, v, il)
         window = h.swa[il]
@@ -142,10 +164,24 @@ class Transformer(Builder):
         assert inp is not None
         sinks = self.weight("attn_sinks", il)
         iswa = self.windowed is not None
-        if gate is None:
-            return self.attention(inp, q, k, v, il, window=iswa, sinks=sinks)
+        if gate is None and not sub_norm:
+            cur = self.attention(inp, q, k, v, il, window=iswa, sinks=sinks)
+            scale = self.h.real("attention.value_scale") if style.value_scale else 0.0
+            return same("SCALE", cur) if scale not in (0.0, 1.0) else cur
         cur = self.attention(inp, q, k, v, il, wo="", window=iswa, sinks=sinks)
-        return mul_mat(self.need("attn_output", il), same("MUL", cur, same("UNARY", gate)))
+        if sub_norm:
+            cur = self.norm(cur, "attn_sub_norm", il)
+        if gate is not None:
+            cur = self.gate(cur, same("UNARY", mul_mat(gate, x)), h.head[il])
+        return self.linear("attn_output", cur, il)
+
+    def gate(self, cur: Tensor, gate: Tensor, heads: int) -> Tensor:
+        """Weigh the attention result, by element or by head."""
+        if gate.ne[0] != heads:
+            return same("MUL", cur, gate)
+        width, n = cur.ne[0], cur.ne[1]
+        cur = same("MUL", reshape(cur, width // heads, heads, n), reshape(gate, 1, heads, n))
+        return reshape(cur, width, n)
 
     def prepare(self, q: Tensor, k: Tensor, v: Tensor, il: int) -> tuple[Tensor, Tensor, Tensor]:
         """Norms, rotation and scale of queries and keys."""
@@ -184,7 +220,7 @@ class Transformer(Builder):
         inner = x
         if self.weight("ffn_latent_down", il) is not None:
             inner = mul_mat(self.need("ffn_latent_down", il), x)
-        if self.model.arch.startswith("nemotron_h"):
+        if self.model.arch.startswith("nemotron_h") or self.style.moe_sigmoid_choice:
             logits = mul_mat(self.need("ffn_gate_inp", il), x)
         out = self.moe(inner, il, logits=logits)
         if self.weight("ffn_latent_up", il) is not None:
@@ -196,6 +232,10 @@ class Transformer(Builder):
                 logit = mul_mat(shared_gate, x)
                 shared = same("MUL", shared, same("DIV", same("UNARY", logit), logit))
             out = same("ADD", out, shared)
+            if self.style.shared_half:
+                out = same("SCALE", out)
+        elif self.weight("ffn_up_chexps", il) is not None:
+            out = same("ADD", out, same("SCALE", self.moe(out, il, logits=logits, kind="chexps")))
         elif self.weight("ffn_up", il) is not None:
             out = same("SCALE", same("ADD", self.ffn(x, il), out))
         return out
