@@ -23,8 +23,9 @@ def server_options(
             options.append(("cpu-moe", ""))
         elif settings.n_cpu_moe:
             options.append(("n-cpu-moe", str(settings.n_cpu_moe)))
-        for override in settings.tensor_overrides:
-            options.append(("override-tensor", f"{override.pattern}={override.buffer}"))
+        if settings.tensor_overrides:  # one option: in a preset a repeated key replaces the earlier one
+            pairs = (f"{override.pattern}={override.buffer}" for override in settings.tensor_overrides)
+            options.append(("override-tensor", ",".join(pairs)))
         if settings.split_mode != "layer":
             options.append(("split-mode", settings.split_mode))
         if settings.tensor_split:
@@ -38,7 +39,7 @@ def server_options(
     options.append(("parallel", str(settings.n_parallel)))
     if settings.kv_unified:
         options.append(("kv-unified", ""))
-    if settings.n_batch != engine.defaults["n_batch"] and settings.n_batch != settings.n_ctx:
+    if settings.n_batch != min(engine.defaults["n_batch"], settings.n_ctx):
         options.append(("batch-size", str(settings.n_batch)))
     if settings.n_ubatch != engine.defaults["n_ubatch"]:
         options.append(("ubatch-size", str(settings.n_ubatch)))
@@ -48,6 +49,8 @@ def server_options(
         options.append(("no-kv-offload", ""))
     if not settings.op_offload:
         options.append(("no-op-offload", ""))
+    if not settings.repack:
+        options.append(("no-repack", ""))
     if settings.n_threads:
         options.append(("threads", str(settings.n_threads)))
     if not settings.mmap:

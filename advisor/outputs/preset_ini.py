@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import os
+import stat
 import tempfile
 
 from advisor.errors import OutputError
@@ -38,6 +39,12 @@ def render_section(model_path: str, options: list[tuple[str, str]]) -> str:
             f"{_shown(path)}: presets cannot hold '#', ';' or control characters in a path, because everything after "
             f"them is read as a comment; rename the file or link it under a plain name."
         )
+    for name, value in options:
+        if any(char in _FORBIDDEN for char in value) or not value.isprintable() or value != value.strip():
+            raise OutputError(
+                f"{name} '{_shown(value)}': presets cannot hold '#', ';' or control characters in a value, because "
+                f"everything after them is read as a comment; write it another way or leave --output away."
+            )
     lines = [f"[{section_name(model_path)}]", f"model = {path}"]
     lines += [f"{name} = {value or 'true'}" for name, value in options]
     return "\n".join(lines) + "\n"
@@ -55,9 +62,11 @@ def write_preset(path: str, model_path: str, options: list[tuple[str, str]]) -> 
     after = _with_section(before or "version = 1\n", section_name(model_path), section)
     if before == after:
         return f"{path} is up to date."
+    mode = 0o644
     if before is not None:
-        _replace(target + ".backup", _sealed(before), path)
-    _replace(target, _sealed(after), path)
+        mode = os.stat(target).st_mode & 0o777
+        _replace(target + ".backup", _sealed(before), mode, path)
+    _replace(target, _sealed(after), mode, path)
     diff = difflib.unified_diff((before or "").splitlines(), after.splitlines(), path, path, lineterm="", n=1)
     return "\n".join([*diff, f"wrote {path}" + (f"; the old one is {path}.backup" if before is not None else "")])
 
@@ -70,6 +79,8 @@ def _sealed(body: str) -> bytes:
 def _read_own(target: str, shown: str) -> str | None:
     """The body of a file that we wrote, None when there is no file. Raises OutputError for anyone else's."""
     try:
+        if not stat.S_ISREG(os.stat(target).st_mode):  # a FIFO would wait for a writer
+            raise OutputError(f"{shown} is not a regular file; choose another --output.")
         with open(target, "rb") as file:
             text = file.read(4 << 20).decode()
     except FileNotFoundError:
@@ -102,12 +113,11 @@ def _with_section(body: str, name: str, section: str) -> str:
     return text if placed else f"{text}{section}"
 
 
-def _replace(target: str, data: bytes, shown: str) -> None:
+def _replace(target: str, data: bytes, mode: int, shown: str) -> None:
     """Write beside the target and rename over it; a crash leaves the old or the new file, never half of one."""
     folder = os.path.dirname(target) or "."
     temporary = None
     try:
-        mode = os.stat(target).st_mode & 0o777 if os.path.exists(target) else 0o644
         descriptor, temporary = tempfile.mkstemp(dir=folder, prefix=".advisor-")
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
@@ -115,10 +125,12 @@ def _replace(target: str, data: bytes, shown: str) -> None:
             os.fchmod(file.fileno(), mode)
             os.fsync(file.fileno())
         os.replace(temporary, target)
+        temporary = None
     except OSError as error:
-        if temporary is not None and os.path.exists(temporary):
-            os.unlink(temporary)
         raise OutputError(f"{shown} cannot be written: {error.strerror}; choose another --output.") from None
+    finally:
+        if temporary is not None:
+            os.unlink(temporary)
 
 
 def _shown(text: str) -> str:
