@@ -8,7 +8,7 @@ import click
 
 from advisor.cli.options import engine_options, hardware_options, settings_options, take_hardware, take_settings
 from advisor.errors import UsageError
-from advisor.llama_flags import Pasted, parse_command
+from advisor.llama_flags import Pasted, parse_command, split_command
 from advisor.settings import RequestedSettings
 
 EXIT_STATUS = {"full": 0, "cpu": 0, "partial": 3, "does_not_fit": 4}
@@ -91,21 +91,33 @@ def command(words: tuple[str, ...], **values: Any) -> int:
 
 
 def _split(words: tuple[str, ...]) -> tuple[str, Pasted | None]:
-    """(MODEL, the pasted command). One word is a MODEL; more are a command, perhaps after a MODEL."""
+    """(MODEL, the pasted command). One word is a MODEL or a whole command in quotes; more are a command.
+
+    A MODEL may stand before the command or before its options.
+    """
     if not words:
         raise UsageError("estimate needs a MODEL, or a pasted command line after --.")
     if len(words) == 1:
-        return words[0], None
-    first, rest = words[0], words[1:]
-    if rest[0] in ("llama-server", "llama-cli", "llama-bench") or rest[0].startswith("-"):
-        pasted = parse_command(rest if not rest[0].startswith("-") else words)
-        model = pasted.model or (first if not rest[0].startswith("-") else None)
+        pieces = words[0].split()
+        if len(pieces) < 2 or not any(_is_program(piece) for piece in pieces[:-1]):
+            return words[0], None
+        words = tuple(split_command(words[0]))
+    if len(words) > 1 and _is_program(words[1]) and not words[0].startswith("-") and "=" not in words[0]:
+        pasted = parse_command(words[1:])
+        model = pasted.model or words[0]
     else:
         pasted = parse_command(words)
         model = pasted.model
+        if model is None and pasted.program is not None and words[1].startswith("-") and not _is_program(words[0]):
+            model, pasted = words[0], pasted._replace(program=None)
     if model is None:
         raise UsageError("the pasted command line names no model; add -m model.gguf to it.")
     return model, pasted
+
+
+def _is_program(word: str) -> bool:
+    """Whether a word of a pasted command line is the path or name of a program of llama.cpp."""
+    return word.replace("\\", "/").rsplit("/", 1)[-1].removesuffix(".exe") in _TOOLS
 
 
 def _combine(given: RequestedSettings, pasted: RequestedSettings) -> RequestedSettings:

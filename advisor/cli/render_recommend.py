@@ -64,12 +64,16 @@ def context_lines(table: ContextTable, screen: Screen) -> list[str]:
             where = "" if point.device != "host" or "CPU" in table.basis else " host"
             cells.append(f"{format_bytes(point.need_bytes)}{where} {yes if point.fits else no}")
         rows.append(cells)
+    trained = table.n_ctx_trained
     longest = ["longest"]
     for row in table.rows:
-        longest.append(f"{row.max_n_ctx:,}" if row.max_n_ctx is not None else "none")
+        text = "none" if row.max_n_ctx is None else f"{row.max_n_ctx:,}"
+        longest.append(f"{text} or more" if row.at_least and (row.max_n_ctx or 0) > trained else text)
     rows.append(longest)
     right = tuple(range(len(rows[0])))
     for line in columns(rows, right=right, gap=4):
         colored = line.replace(yes, screen.paint(yes, "green")).replace(no, screen.paint(no, "red"))
         lines.append("  " + (colored if screen.color else line))
+    if trained and any((row.max_n_ctx or 0) > trained for row in table.rows):
+        lines += screen.wrap(f"Beyond {trained:,} tokens the model was not trained: answers degrade there.", "  ", "  ")
     return lines

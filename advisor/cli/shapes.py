@@ -148,11 +148,12 @@ def contexts_shape(table: ContextTable) -> dict[str, Any]:
     """Context against cache type."""
     return {
         "basis": table.basis,
+        "n_ctx_trained": table.n_ctx_trained,
         "rows": [
             {
                 "cache_type": row.cache_type,
                 "max_n_ctx": row.max_n_ctx,
-                "reaches_trained": row.reaches_trained,
+                "at_least": row.at_least,
                 "points": [point._asdict() for point in row.points],
             }
             for row in table.rows

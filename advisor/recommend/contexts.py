@@ -5,7 +5,6 @@ from typing import NamedTuple
 from advisor.recommend.evaluate import Judged
 from advisor.recommend.search import Search
 from advisor.settings import RequestedSettings
-from advisor.units import round_up
 
 
 class ContextPoint(NamedTuple):
@@ -19,11 +18,14 @@ class ContextPoint(NamedTuple):
 
 
 class ContextRow(NamedTuple):
-    """One cache type on the basis of the table. `max_n_ctx` is None when not even the shortest context fits."""
+    """One cache type on the basis of the table. `max_n_ctx` is None when not even the shortest context fits.
+
+    It says what memory allows, which may be more than the model was trained for.
+    """
 
     cache_type: str
     max_n_ctx: int | None
-    reaches_trained: bool
+    at_least: bool  # max_n_ctx is as far as was looked, not a limit
     points: tuple[ContextPoint, ...]
 
 
@@ -31,6 +33,7 @@ class ContextTable(NamedTuple):
     """Context against cache type. `basis` says what stays fixed, in words."""
 
     basis: str
+    n_ctx_trained: int
     rows: tuple[ContextRow, ...]
 
 
@@ -62,25 +65,24 @@ def context_table(search: Search, chosen: Judged) -> ContextTable:
     for pair in pairs:
         request = base._replace(cache_type_k=pair[0], cache_type_v=pair[1])
         rows.append(_row(search, request, pair[0] if pair[0] == pair[1] else f"{pair[0]}/{pair[1]}"))
-    return ContextTable(basis, tuple(rows))
+    return ContextTable(basis, search.spec.n_ctx_train, tuple(rows))
 
 
 def _row(search: Search, request: RequestedSettings, name: str) -> ContextRow:
     policy = search.policy.search
-    unpinned = search.wishes.pinned._replace(n_ctx=None)
-    free = Search(search.evaluator, search.policy, search.intent, search.wishes._replace(pinned=unpinned))
-    longest = free.longest(request, min(256 * search.slots, search.ceiling), search.ceiling)
+    grows = any(layer.has_cache and layer.k_width for layer in search.spec.layers)
+    reach = max(search.ceiling, int(policy["table_looks_to_n_ctx"]) * search.slots) if grows else search.ceiling
+    longest = search.longest(request, min(256 * search.slots, reach), reach, pinned=False)
     points = []
     for wanted in policy["table_n_ctx"]:
         pool = int(wanted) * search.slots
-        if pool > search.ceiling:
+        if pool > max(search.ceiling, int(policy["table_shows_to_n_ctx"]) * search.slots if grows else 0):
             continue
         judged = search.evaluator.judge(request._replace(n_ctx=pool))
         device, need, usable = tightest(search, judged)
         points.append(ContextPoint(int(wanted), judged.fits, device, need, usable))
     max_n_ctx = longest.plan.settings.n_ctx if longest else None
-    reaches = max_n_ctx is not None and max_n_ctx >= round_up(search.ceiling, 256)
-    return ContextRow(name, max_n_ctx, reaches, tuple(points))
+    return ContextRow(name, max_n_ctx, max_n_ctx is not None and max_n_ctx >= reach, tuple(points))
 
 
 def tightest(search: Search, judged: Judged) -> tuple[str, int, int]:

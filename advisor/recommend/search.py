@@ -94,9 +94,12 @@ class Search:
 
     # -- solving one knob ------------------------------------------------------------------------------------------
 
-    def longest(self, request: RequestedSettings, low: int, high: int) -> Judged | None:
-        """The candidate with the largest n_ctx in [low, high] that fits, None when `low` does not fit."""
-        if self.wishes.pinned.n_ctx is not None:
+    def longest(self, request: RequestedSettings, low: int, high: int, *, pinned: bool = True) -> Judged | None:
+        """The candidate with the largest n_ctx in [low, high] that fits, None when `low` does not fit.
+
+        A pinned n_ctx is the only one tried, unless `pinned` is False.
+        """
+        if pinned and self.wishes.pinned.n_ctx is not None:
             judged = self.evaluator.judge(request._replace(n_ctx=self.wishes.pinned.n_ctx or None))
             return judged if judged.fits else None
         best = self.evaluator.judge(request._replace(n_ctx=high))
