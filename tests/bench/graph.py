@@ -79,16 +79,23 @@ def place(cell: dict, n_layer_all: int) -> GraphPlacement:
     return GraphPlacement(n, tuple(layers), (s["ot"],) if s.get("ot") else ())
 
 
-def settings_of(cell: dict, n_batch: int = 2048) -> GraphSettings:
-    """A cell's settings."""
+def settings_of(cell: dict, causal: bool = True, n_batch: int = 2048) -> GraphSettings:
+    """A cell's settings. Causal models cap the batch at the context, before the slots' contexts are rounded up."""
     s = cell["settings"]
-    batch = min(s.get("b", n_batch), cell["n_ctx"])
+    batch = s.get("b", n_batch)
+    if causal:
+        batch = min(batch, -(-s["c"] // 256) * 256)
     return GraphSettings(
         n_ctx=cell["n_ctx"], n_ctx_seq=cell["n_ctx_seq"], n_batch=batch, n_ubatch=min(s["ub"], batch),
         n_seq=s["np"], unified=bool(s["kvu"]), flash=FLASH[str(s.get("fa", "auto"))],
         type_k=BY_NAME[s.get("ctk", "f16")].id, type_v=BY_NAME[s.get("ctv", "f16")].id,
         swa_full=bool(s.get("swafull")), kv_offload=s.get("kvo", 1) != 0, n_outputs=s.get("no", 0),
     )  # fmt: skip
+
+
+def is_causal(model: GraphModel) -> bool:
+    """False for encoders and diffusion models."""
+    return not Hyper(model).style.no_cache and bool(model.meta.get(f"{model.arch}.attention.causal", True))
 
 
 def truth(cell: dict) -> dict[int, int]:
@@ -155,7 +162,9 @@ def run(all_cells: Iterable[dict], full: bool = False) -> Iterator[Row]:
         model, hyper = models[name], hypers[name]
         start = time.process_time()
         try:
-            predicted = compute_bytes(model, settings_of(cell), place(cell, hyper.n_layer_all), hyper, full)
+            predicted = compute_bytes(
+                model, settings_of(cell, is_causal(model)), place(cell, hyper.n_layer_all), hyper, full
+            )
         except (NotImplementedError, KeyError) as error:
             predicted = {}
             cell = {**cell, "why": repr(error)}

@@ -31,7 +31,7 @@ class FreeList:
         self.offsets = [0]
         self.sizes = [UNBOUNDED]
         self.high = 0
-        self.moment = 0  # changes with every block taken or given: tells apart states with the same holes
+        self.moment = 0  # tells apart states with the same holes but other tensors between them
 
     def take(self, size: int) -> int:
         """Offset of a block of `size` bytes (already aligned): the tightest hole, else the open end."""
@@ -183,22 +183,22 @@ class Allocator:
                     t.buffer, t.offset = s.buffer, s.offset
                     t.size = self.rules[s.buffer].size(t)
                     s.allocated = False
+                    buffer = self.buffers[s.buffer]
+                    buffer.moment += s.offset * (t.tag - s.tag)
                     if s.size > t.size:
-                        buffer = self.buffers[s.buffer]
                         buffer.give(s.offset + t.size, s.size - t.size)
-                        buffer.moment -= s.offset * (s.size - t.size)
                     return
         t.buffer = backend
         t.size = rule.size(t)
         buffer = self.buffers[backend]
         t.offset = buffer.take(t.size)
-        buffer.moment += t.offset * (t.size + 1)
+        buffer.moment += t.offset * (t.tag + 1)
 
     def _free(self, t: Tensor) -> None:
         if not t.is_output:
             buffer = self.buffers[t.buffer]
             buffer.give(t.offset, t.size)
-            buffer.moment -= t.offset * (t.size + 1)
+            buffer.moment -= t.offset * (t.tag + 1)
             t.allocated = False
 
 

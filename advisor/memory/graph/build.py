@@ -87,7 +87,8 @@ class Parts:
         if t is None:
             info = self.model.tensors.get(key)
             if info is None:
-                return None
+                bare = name if il < 0 else f"blk.{il}.{name}"
+                return self.raw(name, il) if bare in self.model.bare else None
             t = self._leaf(key, info[0], info[1])
         return t
 

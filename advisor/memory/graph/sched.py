@@ -24,10 +24,12 @@ class Graph:
         self.nodes: list[Tensor] = []
         self.leaves: list[Tensor] = []
         self.marks: list[int] = []
+        self.base = 0
 
     def mark(self) -> None:
         """Note where a block begins."""
-        self.marks.append(len(self.nodes))
+        self.base = len(self.nodes)
+        self.marks.append(self.base)
 
     def expand(self, t: Tensor) -> Tensor:
         """Append `t` and everything it needs that is not there yet."""
@@ -40,7 +42,11 @@ class Graph:
         for s in t.src:
             if not s.visited:
                 self._visit(s)
-        (self.leaves if t.op == "NONE" else self.nodes).append(t)
+        if t.op == "NONE":
+            self.leaves.append(t)
+        else:
+            t.tag = len(self.nodes) - self.base
+            self.nodes.append(t)
 
 
 class Scheduler:

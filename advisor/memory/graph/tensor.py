@@ -48,6 +48,7 @@ class Tensor:
         "root",
         "size",
         "src",
+        "tag",
         "type",
         "view_offset",
         "visited",
@@ -75,6 +76,7 @@ class Tensor:
         self.buffer = 0
         self.offset = 0
         self.size = 0
+        self.tag = 0  # place within its block's nodes, the same in every round
 
 
 def strides(t: Tensor) -> Extents:

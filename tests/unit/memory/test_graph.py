@@ -1,0 +1,106 @@
+"""The graph model against a seeded sample of the measured cells: every byte of every compute buffer."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from advisor.memory.graph import CPU, GraphModel, GraphPlacement, GraphSettings, Hyper, compute_bytes
+from tests.bench import graph as bench
+
+
+@pytest.fixture(scope="module")
+def sample() -> list[dict]:
+    cells = [c for name in ("grid", "grid-cpu") for c in bench.cells(name) if "bufs" in c]
+    by_model: dict[str, list[dict]] = {}
+    for cell in cells:
+        by_model.setdefault(cell["model"], []).append(cell)
+    chooser = random.Random(11434)
+    return [cell for name in sorted(by_model) for cell in chooser.sample(by_model[name], 4)]
+
+
+def test_sample_is_met_to_the_byte(sample):
+    rows = list(bench.run(sample))
+    wrong = [f"{r.model} device {r.device}: {r.predicted} for {r.measured}: {r.text}" for r in rows if r.error]
+    assert len(rows) > 700
+    assert wrong == []
+
+
+def test_fewer_blocks_give_the_bytes_of_all_blocks(sample):
+    chosen = random.Random(1).sample(sample, 60)
+    reduced = [r.predicted for r in bench.run(chosen)]
+    full = [r.predicted for r in bench.run(chosen, full=True)]
+    assert reduced == full
+
+
+def plain_model(arch: str, **extra: object) -> GraphModel:
+    meta = {
+        "general.architecture": arch,
+        f"{arch}.block_count": 4,
+        f"{arch}.embedding_length": 512,
+        f"{arch}.feed_forward_length": 1024,
+        f"{arch}.attention.head_count": 8,
+        f"{arch}.attention.head_count_kv": 4,
+        **{f"{arch}.{k}": v for k, v in extra.items()},
+    }
+    tensors: dict[str, tuple[tuple[int, ...], int]] = {
+        "token_embd.weight": ((512, 1000), 14),
+        "output_norm.weight": ((512,), 0),
+    }
+    shapes = {
+        "attn_norm": (512,),
+        "attn_q": (512, 512),
+        "attn_k": (512, 256),
+        "attn_v": (512, 256),
+        "attn_output": (512, 512),
+        "ffn_norm": (512,),
+        "ffn_up": (512, 1024),
+        "ffn_gate": (512, 1024),
+        "ffn_down": (1024, 512),
+    }
+    for i in range(4):
+        for name, shape in shapes.items():
+            tensors[f"blk.{i}.{name}.weight"] = (shape, 12 if len(shape) > 1 else 0)
+    return GraphModel(meta, tensors, 1000)
+
+
+SETTINGS = GraphSettings(
+    n_ctx=4096, n_ctx_seq=4096, n_batch=2048, n_ubatch=512, n_seq=1, unified=True, flash="on", type_k=1, type_v=1,
+    n_outputs=1,
+)  # fmt: skip
+
+
+def test_unknown_architecture_of_known_parts_is_a_plain_transformer():
+    placement = GraphPlacement(1, (0,) * 5)
+    known = compute_bytes(plain_model("llama"), SETTINGS, placement)
+    assert compute_bytes(plain_model("never-seen"), SETTINGS, placement) == known
+    mask = 2 * 512 * 4096
+    feed_forward = 4 * 512 * (3 * 1024 + 4 * 512)
+    assert mask + feed_forward <= known[0] <= mask + feed_forward + 40 * 1024
+    assert known[CPU] >= mask
+
+
+def test_unknown_architecture_with_a_window_pattern_has_windows():
+    model = plain_model(
+        "never-seen",
+        **{"attention.sliding_window": 256, "attention.sliding_window_pattern": (True, True, True, False)},
+    )
+    hyper = Hyper(model)
+    assert hyper.swa == [True, True, True, False]
+    assert hyper.window == 256
+
+
+def test_ties_to_devices_can_be_kept():
+    model = plain_model("llama")
+    placement = GraphPlacement(2, (0, 0, 1, 1, 1))
+    assert set(compute_bytes(model, SETTINGS, placement, pins=True)) == {0, 1, CPU}
+
+
+def test_a_longer_context_never_needs_less():
+    model = plain_model("llama")
+    last = 0
+    for n_ctx in (1024, 8192, 65536):
+        used = compute_bytes(model, SETTINGS._replace(n_ctx=n_ctx, n_ctx_seq=n_ctx), GraphPlacement(1, (0,) * 5))[0]
+        assert used > last
+        last = used

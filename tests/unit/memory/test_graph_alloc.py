@@ -1,0 +1,161 @@
+"""The allocator's and the scheduler's rules, from first principles."""
+
+from __future__ import annotations
+
+from advisor.memory.graph.alloc import Allocator, BufferRule, FreeList
+from advisor.memory.graph.sched import PIPELINE_COPIES, Graph, Scheduler
+from advisor.memory.graph.tensor import (
+    F16,
+    F32,
+    Tensor,
+    cont,
+    mul_mat,
+    n_bytes,
+    node,
+    permute,
+    reshape,
+    same,
+    view_2d,
+    view_4d,
+)
+
+Q8_0 = 8
+KIB = 1024
+
+
+def leaf(kind: int, *ne: int, place: int = -1, weight: bool = False, is_input: bool = False) -> Tensor:
+    shape = (*ne, 1, 1, 1, 1)
+    t = Tensor("NONE", kind, (shape[0], shape[1], shape[2], shape[3]), [])
+    t.place, t.is_weight, t.is_input = place, weight, is_input
+    return t
+
+
+def sizes(graph: Graph, n_gpu: int = 1, pipeline: bool = False) -> list[int]:
+    rules = [BufferRule(128, True)] * n_gpu + [BufferRule(32, False)]
+    result = Scheduler(rules, lambda b, t: True, True, pipeline).sizes(graph)
+    assert result is not None
+    return result
+
+
+def test_takes_the_tightest_hole_and_merges_neighbours():
+    free = FreeList(32)
+    a, b, c, d, e = (free.take(s) for s in (64, 256, 64, 128, 64))
+    free.give(b, 256)
+    free.give(d, 128)
+    assert free.take(96) == d  # the 128-byte hole is tighter than the 256-byte one
+    assert free.take(256) == b
+    free.give(a, 64)
+    free.give(b, 256)
+    free.give(c, 64)
+    assert free.take(384) == 0  # three neighbours became one hole
+    assert free.high == e + 64
+
+
+def test_grows_at_the_open_end_even_when_holes_add_up():
+    free = FreeList(32)
+    first, _, third, _ = (free.take(64) for _ in range(4))
+    free.give(first, 64)
+    free.give(third, 64)
+    assert free.take(96) == 256
+    assert free.high == 352
+
+
+def test_node_takes_over_its_only_readers_memory():
+    graph = Graph()
+    x = node("MUL_MAT", [leaf(F32, 8, 8, place=0)], (256, 1, 1, 1))
+    graph.expand(same("ADD", same("SCALE", x), leaf(F32, 256, place=0)))
+    assert sizes(graph)[0] == KIB
+
+
+def test_no_take_over_while_somebody_else_reads():
+    graph = Graph()
+    x = node("MUL_MAT", [leaf(F32, 8, 8, place=0)], (256, 1, 1, 1))
+    graph.expand(same("ADD", same("SCALE", x), x))
+    assert sizes(graph)[0] == 2 * KIB
+
+
+def test_no_take_over_of_a_view_or_an_output():
+    for through_view in (True, False):
+        graph = Graph()
+        x = node("MUL_MAT", [leaf(F32, 8, 8, place=0)], (256, 1, 1, 1))
+        x.is_output = not through_view
+        graph.expand(same("SCALE", reshape(x, 16, 16) if through_view else x))
+        assert sizes(graph)[0] == 2 * KIB
+
+
+def test_memory_returns_with_the_last_view():
+    graph = Graph()
+    x = node("MUL_MAT", [leaf(F32, 8, 8, place=0)], (256, 1, 1, 1))
+    y = cont(view_2d(x, 16, 16, 64))
+    z = cont(y)  # x is gone by now: z fits in its place
+    graph.expand(z)
+    assert sizes(graph)[0] == 2 * KIB
+
+
+def test_span_of_a_permuted_window_and_row_padding():
+    cache = leaf(Q8_0, 128, 256, place=1)
+    window = permute(view_4d(cache, (64, 2, 256, 1), 68, 136, 136 * 256), 0, 2, 1, 3)
+    assert window.ne == (64, 256, 2, 1)
+    assert n_bytes(window) == 136 * 256
+    copy = Tensor("NONE", Q8_0, window.ne, [])
+    copy.nb = window.nb
+    assert BufferRule(32, False).size(copy) == 136 * 256
+    padding = (512 - 64) // 32 * 34
+    assert BufferRule(128, True).size(copy) == -(-(136 * 256 + padding) // 128) * 128
+
+
+def test_attention_carries_f16_copies_of_quantised_keys_and_values():
+    q, k, v = (leaf(kind, 128, n, 4) for kind, n in ((F32, 512), (Q8_0, 1024), (F16, 1024)))
+    t = node("FLASH_ATTN_EXT", [q, k, v], (128, 4, 512, 1))
+    plain = 128 * 4 * 512 * 4
+    assert BufferRule(128, True).size(t) == plain + 128 * 1024 * 4 * 2
+    assert BufferRule(32, False).size(t) == plain
+
+
+def test_host_weight_is_copied_to_the_gpu_for_a_large_batch_only():
+    for tokens, on_gpu in ((64, True), (8, False)):
+        graph = Graph()
+        weight = leaf(F16, 1024, 1024, place=1, weight=True)
+        graph.expand(mul_mat(weight, leaf(F32, 1024, tokens, is_input=True)))
+        gpu, host = sizes(graph)
+        assert (gpu >= n_bytes(weight)) is on_gpu
+        assert host >= 1024 * tokens * 4
+
+
+def test_offloaded_weights_share_memory_across_splits():
+    graph = Graph()
+    x: Tensor = leaf(F32, 1024, 64, is_input=True)
+    for _ in range(4):
+        x = mul_mat(leaf(F16, 1024, 1024, place=1, weight=True), x)
+    graph.expand(x)
+    weight = 1024 * 1024 * 2
+    assert weight < sizes(graph)[0] < 2 * weight
+
+
+def test_pipeline_keeps_copies_of_every_input():
+    def build() -> Graph:
+        graph = Graph()
+        x: Tensor = leaf(F32, 1024, 64, is_input=True)
+        for device in (0, 1):
+            x = mul_mat(leaf(F16, 1024, 1024, place=device, weight=True), x)
+        graph.expand(x)
+        return graph
+
+    one = 1024 * 64 * 4
+    assert sizes(build(), 2)[2] == one
+    piped = sizes(build(), 2, pipeline=True)
+    assert piped[2] == PIPELINE_COPIES * one
+    assert piped[0] >= PIPELINE_COPIES * one
+    assert piped[1] >= PIPELINE_COPIES * one
+
+
+def test_states_at_stops_are_kept():
+    allocator = Allocator([BufferRule(32, False)])
+    nodes = []
+    x = node("MUL_MAT", [], (8, 1, 1, 1))
+    for _ in range(6):
+        nodes.append((x, 0))
+        x = node("MUL_MAT", [x], (8, 1, 1, 1))
+    allocator.run([], nodes, [2, 4])
+    assert len(allocator.states) == 2
+    assert allocator.states[0] == allocator.states[1]  # a ping-pong of two places comes back every other node
