@@ -48,72 +48,69 @@ FLAGS: tuple[Flag, ...] = (
     Flag(("-sm", "--split-mode"), "split_mode", "choice", "how to split over GPUs", ("layer", "none", "row", "tensor")),
     Flag(("-ts", "--tensor-split"), "tensor_split", "floats", "shares per GPU, such as 3,1"),
     Flag(("-mg", "--main-gpu"), "main_gpu", "int", "the GPU for split mode none"),
-    Flag(("--load-mode",), "load_mode", "choice", "how weights are read",
+    Flag(("-lm", "--load-mode"), "load_mode", "choice", "how weights are read",
          ("auto", "none", "mmap", "mlock", "mmap+mlock", "dio")),
     Flag(("--no-mmap",), "load_mode", "none", "read weights into memory instead of mapping the file"),
     Flag(("--mmap",), "load_mode", "mmap", "map the file"),
     Flag(("-t", "--threads"), "n_threads", "int", "CPU threads", minimum=-1),
-    Flag(("--no-repack",), "repack", "off", "do not repack weights for the CPU"),
+    Flag(("-nr", "--no-repack"), "repack", "off", "do not repack weights for the CPU"),
+    Flag(("--repack",), "repack", "on", "repack weights for the CPU (default)"),
 )  # fmt: skip
 
 BY_NAME: dict[str, Flag] = {name: flag for flag in FLAGS for name in flag.names}
 _BARE = frozenset(("on", "off", "none", "mmap"))
 MODEL_FLAGS = ("-m", "--model")
+_STORE_FLAGS = ("-hf", "-hfr", "--hf-repo")  # org/repo:QUANT of the Hugging Face cache, a MODEL too
 # Options of llama.cpp programs that take no value and mean nothing for memory; all other unknown ones take one.
-_UNKNOWN_WITHOUT_VALUE = frozenset(
-    [
-        "--jinja",
-        "--no-jinja",
-        "--mlock",
-        "--verbose",
-        "-v",
-        "--no-webui",
-        "--embedding",
-        "--embeddings",
-        "--rerank",
-        "--reranking",
-        "--metrics",
-        "--slots",
-        "--no-slots",
-        "--props",
-        "--no-perf",
-        "--perf",
-        "--no-warmup",
-        "--warmup",
-        "--offline",
-        "-cnv",
-        "-no-cnv",
-        "--conversation",
-        "--no-conversation",
-        "--color",
-        "--interactive",
-        "-i",
-        "--special",
-        "--ignore-eos",
-        "--no-context-shift",
-        "--context-shift",
-        "--cont-batching",
-        "-cb",
-        "-nocb",
-        "--no-cont-batching",
-        "--log-disable",
-        "--simple-io",
-        "--check-tensors",
-        "--no-mmproj",
-        "--no-mmproj-offload",
-        "--escape",
-        "-e",
-        "--no-escape",
-        "--no-host",
-        "--direct-io",
-        "-dio",
-        "--version",
-        "--help",
-        "-h",
-        "--models-autoload",
-        "--no-models-autoload",
-    ]
-)
+_VALUELESS = """
+-h --help --usage --version -cl --cache-list --completion-bash --list-devices --offline --log-disable
+-v --verbose --log-verbose --log-prefix --no-log-prefix --log-timestamps --no-log-timestamps --perf --no-perf
+--mlock -dio --direct-io -ndio --no-direct-io --no-host --check-tensors --warmup --no-warmup
+-e --escape --no-escape --ignore-eos -bs --backend-sampling --special -sp --spm-infill --simple-io --color
+-i --interactive -cnv -no-cnv --conversation --no-conversation -cb --cont-batching -nocb --no-cont-batching
+--context-shift --no-context-shift --cache-prompt --no-cache-prompt --cache-idle-slots --no-cache-idle-slots
+--jinja --no-jinja --skip-chat-parsing --no-skip-chat-parsing --prefill-assistant --no-prefill-assistant
+--reasoning-preserve --no-reasoning-preserve --embedding --embeddings --rerank --reranking
+--metrics --props --slots --no-slots --reuse-port --cors-credentials --no-cors-credentials
+--ui --webui --no-ui --no-webui --ui-mcp-proxy --webui-mcp-proxy --no-ui-mcp-proxy --no-webui-mcp-proxy
+-ag --agent -no-ag --no-agent --mmproj-auto --no-mmproj --no-mmproj-auto --mmproj-offload --no-mmproj-offload
+--models-autoload --no-models-autoload --lora-init-without-apply
+--spec-draft-cpu-moe -cmoed --cpu-moe-draft --spec-draft-backend-sampling --no-spec-draft-backend-sampling
+--embd-gemma-default --fim-qwen-1.5b-default --fim-qwen-3b-default --fim-qwen-7b-default --fim-qwen-7b-spec
+--fim-qwen-14b-spec --fim-qwen-30b-default --gpt-oss-20b-default --gpt-oss-120b-default
+--vision-gemma-4b-default --vision-gemma-12b-default --spec-default
+"""
+_UNKNOWN_WITHOUT_VALUE = frozenset(_VALUELESS.split())
+# Variables in front of a command, as llama.cpp reads them; a switch has the option for true and the one for false.
+ENVIRONMENT: dict[str, tuple[str, ...]] = {
+    "LLAMA_ARG_MODEL": ("--model",),
+    "LLAMA_ARG_HF_REPO": ("--hf-repo",),
+    "LLAMA_ARG_CTX_SIZE": ("--ctx-size",),
+    "LLAMA_ARG_BATCH": ("--batch-size",),
+    "LLAMA_ARG_UBATCH": ("--ubatch-size",),
+    "LLAMA_ARG_N_PARALLEL": ("--parallel",),
+    "LLAMA_ARG_KV_UNIFIED": ("--kv-unified", "--no-kv-unified"),
+    "LLAMA_ARG_N_GPU_LAYERS": ("--n-gpu-layers",),
+    "LLAMA_ARG_N_CPU_MOE": ("--n-cpu-moe",),
+    "LLAMA_ARG_CPU_MOE": ("--cpu-moe", ""),
+    "LLAMA_ARG_OVERRIDE_TENSOR": ("--override-tensor",),
+    "LLAMA_ARG_CACHE_TYPE_K": ("--cache-type-k",),
+    "LLAMA_ARG_CACHE_TYPE_V": ("--cache-type-v",),
+    "LLAMA_ARG_FLASH_ATTN": ("--flash-attn",),
+    "LLAMA_ARG_SWA_FULL": ("--swa-full", ""),
+    "LLAMA_ARG_KV_OFFLOAD": ("--kv-offload", "--no-kv-offload"),
+    "LLAMA_ARG_SPLIT_MODE": ("--split-mode",),
+    "LLAMA_ARG_TENSOR_SPLIT": ("--tensor-split",),
+    "LLAMA_ARG_MAIN_GPU": ("--main-gpu",),
+    "LLAMA_ARG_LOAD_MODE": ("--load-mode",),
+    "LLAMA_ARG_MMAP": ("--mmap", "--no-mmap"),
+    "LLAMA_ARG_THREADS": ("--threads",),
+    "LLAMA_ARG_REPACK": ("--repack", "--no-repack"),
+}
+_TRUE = ("on", "enabled", "true", "1")
+_FALSE = ("off", "disabled", "false", "0")
+_CONTINUATIONS = ("\\", "^", "`")  # at the end of a line: sh, cmd, PowerShell
+_STARTERS = ("$", "env", "exec", "nohup", "sudo", "time")
 
 
 def takes_value(flag: Flag) -> bool:
@@ -180,15 +177,40 @@ class Pasted(NamedTuple):
     ignored: tuple[str, ...]
 
 
+def split_command(text: str) -> list[str]:
+    """The words of a command line given in one piece. Quotes group words; a backslash is a letter (Windows paths).
+
+    Raises UsageError for a quote that is not closed.
+    """
+    import shlex
+
+    lexer = shlex.shlex(text, posix=True)
+    lexer.whitespace_split, lexer.commenters, lexer.escape = True, "", ""
+    try:
+        return list(lexer)
+    except ValueError:
+        raise UsageError("a quote in the pasted command line is not closed; close it or leave it away.") from None
+
+
 def parse_command(words: Sequence[str]) -> Pasted:
     """Read a pasted llama.cpp command line. Unknown options are collected, never fatal.
 
-    Raises UsageError for a known option whose value is missing or unusable.
+    Variables in front of the program (LLAMA_ARG_CTX_SIZE=4096 llama-server) are read as llama.cpp reads them; options
+    win over them. Raises UsageError for a known option whose value is missing or unusable.
     """
     values: dict[str, object] = {}
     ignored: list[str] = []
     model: str | None = None
-    queue = list(words)
+    store_model: str | None = None
+    queue = [_unquote(word) for word in words if word.strip() and word.strip() not in _CONTINUATIONS]
+    from_variables: list[str] = []
+    while queue and (queue[0] in _STARTERS or _is_assignment(queue[0])):
+        word = queue.pop(0)
+        if "=" in word:
+            options = _variable_options(word)
+            from_variables += options
+            if not options:
+                ignored.append(word)
     program = None
     if queue and not queue[0].startswith("-"):
         first = queue.pop(0)
@@ -196,17 +218,24 @@ def parse_command(words: Sequence[str]) -> Pasted:
             model = first
         else:
             program = first.replace("\\", "/").rsplit("/", 1)[-1]
+    queue = from_variables + queue
     while queue:
         word = queue.pop(0)
         name, equals, attached = word.partition("=") if word.startswith("--") else (word, "", "")
+        if name.startswith("--"):
+            name = name.replace("_", "-")  # llama.cpp takes --ctx_size too
         flag = BY_NAME.get(name)
-        if name in MODEL_FLAGS:
+        if name in MODEL_FLAGS or name in _STORE_FLAGS:
             if not equals and not queue:
-                raise UsageError(f"{name} needs a model file after it.")
-            model = attached if equals else queue.pop(0)
+                raise UsageError(f"{name} needs a model after it.")
+            value = attached if equals else queue.pop(0)
+            if name in MODEL_FLAGS:
+                model = value
+            else:
+                store_model = value
         elif flag is None:
             ignored.append(word)
-            if word.startswith("-") and word not in _UNKNOWN_WITHOUT_VALUE and not equals and _is_value(queue):
+            if word.startswith("-") and name not in _UNKNOWN_WITHOUT_VALUE and not equals and _is_value(queue):
                 ignored[-1] = f"{word} {queue.pop(0)}"
         elif not takes_value(flag):
             values[flag.field] = bare_value(flag)
@@ -215,13 +244,33 @@ def parse_command(words: Sequence[str]) -> Pasted:
         else:
             if not equals and not queue:
                 raise UsageError(f"{name} needs a value after it.")
-            value = parse_value(flag, attached if equals else queue.pop(0), name)
+            parsed = parse_value(flag, attached if equals else queue.pop(0), name)
             if flag.field == "tensor_overrides":
-                value = (*values.get(flag.field, ()), *value)  # type: ignore[misc]
-            values[flag.field] = value
-    return Pasted(RequestedSettings(**values), model, program, tuple(ignored))  # type: ignore[arg-type]
+                parsed = (*values.get(flag.field, ()), *parsed)  # type: ignore[misc]
+            values[flag.field] = parsed
+    return Pasted(RequestedSettings(**values), model or store_model, program, tuple(ignored))  # type: ignore[arg-type]
 
 
 def _is_value(queue: list[str]) -> bool:
     """Whether the next word is a value: anything but an option; negative numbers are values."""
     return bool(queue) and (not queue[0].startswith("-") or queue[0][1:2].isdigit())
+
+
+def _unquote(word: str) -> str:
+    """`word` without quotes around it, which a shell of another kind has left there."""
+    return word[1:-1] if len(word) > 1 and word[0] == word[-1] and word[0] in "\"'" else word
+
+
+def _is_assignment(word: str) -> bool:
+    name, equals, _ = word.partition("=")
+    return bool(equals) and name.isascii() and name.isidentifier()
+
+
+def _variable_options(word: str) -> list[str]:
+    """The options that NAME=value stands for; none for a variable without meaning for memory."""
+    name, _, value = word.partition("=")
+    options = ENVIRONMENT.get(name, ())
+    if len(options) < 2:
+        return [*options, _unquote(value)] if options else []
+    chosen = options[0] if value in _TRUE else options[1] if value in _FALSE else ""
+    return [chosen] if chosen else []

@@ -104,15 +104,13 @@ def _split(words: tuple[str, ...]) -> tuple[str, Pasted | None]:
         words = tuple(split_command(words[0]))
     if len(words) > 1 and _is_program(words[1]) and not words[0].startswith("-") and "=" not in words[0]:
         pasted = parse_command(words[1:])
-        model = pasted.model or words[0]
-    else:
-        pasted = parse_command(words)
-        model = pasted.model
-        if model is None and pasted.program is not None and words[1].startswith("-") and not _is_program(words[0]):
-            model, pasted = words[0], pasted._replace(program=None)
-    if model is None:
+        return pasted.model or words[0], pasted
+    pasted = parse_command(words)
+    if pasted.model is not None:
+        return pasted.model, pasted
+    if pasted.program is None or _is_program(words[0]) or not "".join(words[1:2]).startswith("-"):
         raise UsageError("the pasted command line names no model; add -m model.gguf to it.")
-    return model, pasted
+    return words[0], pasted._replace(program=None)
 
 
 def _is_program(word: str) -> bool:
