@@ -76,7 +76,11 @@ def _bar_lines(
 ) -> list[str]:
     cells = max(min(screen.width - len(label) - len(sizes) - 8, 40), 10)
     bar = screen.bar([(n_bytes, color, letter) for _, n_bytes, color, letter in parts], total, cells)
-    legend = [f"{screen.paint(name, color)} {format_bytes(n_bytes)}" for name, n_bytes, color, _ in parts if n_bytes]
+    legend = [
+        (screen.paint(name, color) if screen.color else f"{letter} {name}") + f" {format_bytes(n_bytes)}"
+        for name, n_bytes, color, letter in parts
+        if n_bytes
+    ]
     indent = "  " + " " * len(label) + "  "
     lines = [f"  {screen.paint(label, 'bold')}  {bar}  {sizes}"]
     lines.append(indent + ", ".join(legend))

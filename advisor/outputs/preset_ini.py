@@ -59,6 +59,7 @@ def write_preset(path: str, model_path: str, options: list[tuple[str, str]]) -> 
     section = render_section(model_path, options)
     target = os.path.realpath(path)
     before = _read_own(target, path)
+    _check_same_model(before or "", section, path)
     after = _with_section(before or "version = 1\n", section_name(model_path), section)
     if before == after:
         return f"{path} is up to date."
@@ -69,6 +70,19 @@ def write_preset(path: str, model_path: str, options: list[tuple[str, str]]) -> 
     _replace(target, _sealed(after), mode, path)
     diff = difflib.unified_diff((before or "").splitlines(), after.splitlines(), path, path, lineterm="", n=1)
     return "\n".join([*diff, f"wrote {path}" + (f"; the old one is {path}.backup" if before is not None else "")])
+
+
+def _check_same_model(body: str, section: str, shown: str) -> None:
+    """Two models of one file name would share a section; the second must not replace the first."""
+    header, model = section.split("\n", 2)[:2]
+    lines = body.splitlines()
+    if header in lines:
+        other = lines[lines.index(header) + 1]
+        if other != model:
+            raise OutputError(
+                f"{shown} already has {header} for {_shown(other.removeprefix('model = '))}; "
+                f"rename one of the two files, or choose another --output."
+            )
 
 
 def _sealed(body: str) -> bytes:

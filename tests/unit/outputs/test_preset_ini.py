@@ -242,3 +242,12 @@ def test_a_failure_after_the_backup_leaves_two_good_files(preset, monkeypatch):
             write_preset(str(preset), "/models/a.gguf", OTHER)
     assert preset.read_bytes() == before == preset.with_name("preset.ini.backup").read_bytes()
     assert sorted(os.listdir(preset.parent)) == ["preset.ini", "preset.ini.backup"]
+
+
+def test_second_model_of_the_same_name_is_refused(tmp_path: Path) -> None:
+    preset = str(tmp_path / "preset.ini")
+    write_preset(preset, "/a/model.gguf", [("ctx-size", "4096")])
+    before = Path(preset).read_bytes()
+    with pytest.raises(OutputError, match=r"already has \[model\] for /a/model.gguf"):
+        write_preset(preset, "/b/model.gguf", [("ctx-size", "4096")])
+    assert Path(preset).read_bytes() == before
