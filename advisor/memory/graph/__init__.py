@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 GPU_ALIGNMENT = 128
 HOST_ALIGNMENT = 32
-ATTEMPTS = ((4, (1,)), (6, (1, 2, 3)))  # rounds of a pattern to build; rounds after which states may come back
 WHOLE = frozenset(("dsa",))  # a leaf per block: every block counts
 SLICED = frozenset(("gemma3n", "gemma4"))  # per-block slices cross devices, one copy each
 
@@ -63,7 +62,8 @@ def compute_bytes(
     full_offload = all(d != CPU for d in placement.layers)
     cls = builder_class(h.style.family)
     rules = [BufferRule(GPU_ALIGNMENT, True) for _ in range(placement.n_gpu)] + [BufferRule(HOST_ALIGNMENT, False)]
-    pipeline = placement.n_gpu > 1 and full_offload and settings.kv_offload and not placement.host_patterns
+    simple = full_offload and settings.kv_offload and not placement.host_patterns
+    pipeline = simple and placement.n_gpu > 1
     flash = flash_resolves(h, settings, placement)
     scheduler = Scheduler(rules, cuda_supports, settings.op_offload, pipeline)
 
@@ -77,17 +77,16 @@ def compute_bytes(
 
     everything = list(range(h.n_layer))
     whole = full or h.style.family in WHOLE or (pipeline and h.style.family in SLICED)
-    attempts = [] if whole else [needed_blocks(model, h, placement, *attempt) for attempt in ATTEMPTS]
+    reduction = None if whole else needed_blocks(model, h, placement, simple)
+    if reduction is not None and not reduction.gaps:
+        reduction = None
     if flash is None:
-        probe = build(attempts[0].ids if attempts else everything, True, True)
+        probe = build(reduction.ids if reduction is not None else everything, True, True)
         scheduler.assign(probe.graph)
         flash = all(t.backend == probe.backend(il) for t, il in probe.fused)
     sizes = None
-    for attempt in attempts:
-        if len(attempt.ids) < h.n_layer:
-            sizes = scheduler.sizes(build(attempt.ids, flash).graph, attempt.checks)
-            if sizes is not None:
-                break
+    if reduction is not None:
+        sizes = scheduler.sizes(build(reduction.ids, flash).graph, reduction.gaps)
     if sizes is None:
         sizes = scheduler.sizes(build(everything, flash).graph)
     assert sizes is not None

@@ -6,6 +6,8 @@ take over a parent's memory; memory returns when the last reader and the last vi
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from advisor.memory.graph.tensor import (
     BLOCK,
     F16,
@@ -24,14 +26,13 @@ UNBOUNDED = 1 << 62
 class FreeList:
     """One buffer: free blocks sorted by offset; the last one is the open end."""
 
-    __slots__ = ("alignment", "high", "moment", "offsets", "sizes")
+    __slots__ = ("alignment", "high", "offsets", "sizes")
 
     def __init__(self, alignment: int) -> None:
         self.alignment = alignment
         self.offsets = [0]
         self.sizes = [UNBOUNDED]
         self.high = 0
-        self.moment = 0  # tells apart states with the same holes but other tensors between them
 
     def take(self, size: int) -> int:
         """Offset of a block of `size` bytes (already aligned): the tightest hole, else the open end."""
@@ -116,21 +117,27 @@ def attention_bytes(t: Tensor, size: int) -> int:
     return size
 
 
+class Event(NamedTuple):
+    """Something the allocator did: take memory (0), take it over from `source` (1), give it back (2)."""
+
+    kind: int
+    buffer: int
+    size: int
+    tensor: Tensor
+    source: Tensor | None
+    extra: int
+
+
 class Allocator:
     """Runs the allocation of one graph: buffers[b] is the free list of backend b."""
 
     def __init__(self, rules: list[BufferRule]) -> None:
         self.rules = rules
         self.buffers = [FreeList(rule.alignment) for rule in rules]
-        self.states: list[list[tuple[int, ...]]] = []
+        self.log: list[Event] | None = None
 
-    def run(
-        self, leaves: list[tuple[Tensor, int]], nodes: list[tuple[Tensor, int]], stops: list[int] | None = None
-    ) -> list[int]:
-        """Bytes per backend for a graph given as (tensor, backend) pairs in execution order.
-
-        `stops`: positions before which the state of the free lists is kept in `states`.
-        """
+    def start(self, leaves: list[tuple[Tensor, int]], nodes: list[tuple[Tensor, int]]) -> None:
+        """Place the leaves and count who reads what."""
         allocate = self._allocate
         for t, backend in leaves:
             allocate(t, backend)
@@ -143,15 +150,15 @@ class Allocator:
                 s.n_children += 1
                 if s.is_input:
                     allocate(s, backend)
-        begin = 0
-        for stop in stops or ():
-            self._walk(nodes, begin, stop)
-            begin = stop
-            self.states.append([(b.moment, *b.offsets, *b.sizes) for b in self.buffers])
-        self._walk(nodes, begin, len(nodes))
+
+    def run(self, leaves: list[tuple[Tensor, int]], nodes: list[tuple[Tensor, int]]) -> list[int]:
+        """Bytes per backend for a graph given as (tensor, backend) pairs in execution order."""
+        self.start(leaves, nodes)
+        self.walk(nodes, 0, len(nodes))
         return [b.high for b in self.buffers]
 
-    def _walk(self, nodes: list[tuple[Tensor, int]], begin: int, end: int) -> None:
+    def walk(self, nodes: list[tuple[Tensor, int]], begin: int, end: int) -> None:
+        """Allocate and free through nodes[begin:end]."""
         allocate, free = self._allocate, self._free
         for position in range(begin, end):
             t, backend = nodes[position]
@@ -183,23 +190,24 @@ class Allocator:
                     t.buffer, t.offset = s.buffer, s.offset
                     t.size = self.rules[s.buffer].size(t)
                     s.allocated = False
-                    buffer = self.buffers[s.buffer]
-                    buffer.moment += s.offset * (t.tag - s.tag)
-                    if s.size > t.size:
-                        buffer.give(s.offset + t.size, s.size - t.size)
+                    extra = s.size - t.size
+                    if extra > 0:
+                        self.buffers[s.buffer].give(s.offset + t.size, extra)
+                    if self.log is not None:
+                        self.log.append(Event(1, s.buffer, t.size, t, s, extra))
                     return
         t.buffer = backend
         t.size = rule.size(t)
-        buffer = self.buffers[backend]
-        t.offset = buffer.take(t.size)
-        buffer.moment += t.offset * (t.tag + 1)
+        t.offset = self.buffers[backend].take(t.size)
+        if self.log is not None:
+            self.log.append(Event(0, backend, t.size, t, None, 0))
 
     def _free(self, t: Tensor) -> None:
         if not t.is_output:
-            buffer = self.buffers[t.buffer]
-            buffer.give(t.offset, t.size)
-            buffer.moment -= t.offset * (t.tag + 1)
+            self.buffers[t.buffer].give(t.offset, t.size)
             t.allocated = False
+            if self.log is not None:
+                self.log.append(Event(2, t.buffer, t.size, t, None, 0))
 
 
 def same_layout(a: Tensor, b: Tensor) -> bool:

@@ -1,17 +1,16 @@
-"""Which blocks of a model are enough to find the peak: repeats of a pattern add nothing after the first few.
+"""Which blocks of a model are enough to build: of a repeated pattern two rounds, the rest is replayed.
 
-The allocator returns to the same state after every round of a repeated pattern of blocks, so a long run of equal
-rounds is cut to its first few. Blocks keep their numbers: weights, devices and caches stay those of the real ones.
+Blocks keep their numbers: weights, devices and caches stay those of the real ones.
 """
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 from advisor.memory.graph.model import BLOCK_NAME, CPU, GraphModel, GraphPlacement, Hyper
 
 MAX_PERIOD = 8
+LEAD = 2
 
 
 def block_kinds(model: GraphModel, h: Hyper, typed: bool) -> list[int]:
@@ -62,29 +61,30 @@ def matched_blocks(model: GraphModel, pattern: str) -> dict[int, tuple[str, ...]
     return found
 
 
-class Check(NamedTuple):
-    """Positions in the list of blocks: the state at `end` must be that at one of `earlier`."""
+class Gap(NamedTuple):
+    """Rounds left out at block position `end`; the two rounds before it start at `first` and `second`."""
 
+    first: int
+    second: int
     end: int
-    earlier: tuple[int, ...]
+    times: int
 
 
 class Reduction(NamedTuple):
-    """The blocks to build, and what must hold for the result to be that of all blocks."""
+    """The blocks to build, and the gaps between them."""
 
     ids: list[int]
-    checks: list[Check]
+    gaps: list[Gap]
 
 
-def needed_blocks(
-    model: GraphModel, h: Hyper, placement: GraphPlacement, rounds: int, lags: tuple[int, ...]
-) -> Reduction:
-    """The reduced list of blocks: of every run of a repeated pattern at least `rounds` rounds.
+def needed_blocks(model: GraphModel, h: Hyper, placement: GraphPlacement, simple: bool) -> Reduction:
+    """The reduced list of blocks: of every run of a repeated pattern two rounds and what frames them.
 
-    What is cut is a multiple of every lag in rounds, so that a state which comes back after 2 or 3 rounds, as where
-    the residual stream moves between places, is met in the same phase.
+    In front two blocks, because a feed-forward part runs inside the next block's round and a stream that comes from
+    another device is freed otherwise; a whole round unless the graph is `simple` (everything on GPUs), because
+    inputs are copied when a split first needs them. Behind one block, or a whole round of a longer pattern: inputs that only some
+    blocks read are freed with their last reader, which must not fall into the two rounds.
     """
-    step = math.lcm(*lags)
     plain = block_kinds(model, h, False)
     typed = block_kinds(model, h, True) if placement.n_gpu else plain
     keys: list[object] = [
@@ -97,24 +97,25 @@ def needed_blocks(
     codes = [numbers.setdefault(key, len(numbers)) for key in keys]
     last = h.n_layer - 1  # a kind of its own: only the wanted rows go on
     ids: list[int] = []
-    checks: list[Check] = []
+    gaps: list[Gap] = []
     i = 0
     while i < last:
         period, length = longest_run(codes, i, last)
-        count = length // period
-        least = rounds if period == 1 else max(3, rounds - 1)  # a long round settles sooner
-        keep = least + (count - least) % step
-        if count > keep:
-            end = len(ids) + keep * period
-            ids.extend(range(i, i + keep * period))
-            inside = end - period  # not at the very end, where the next run's splits already begin
-            checks.append(Check(inside, tuple(inside - lag * period for lag in lags)))
-            i += count * period
+        lead = LEAD if simple else max(LEAD, period)
+        keep = lead + 2 * period + (1 if period == 1 else period)
+        times = (length - keep) // period
+        if times > 0:
+            keep = length - times * period
+            begin = len(ids)
+            ids.extend(range(i, i + keep))
+            first = begin + lead
+            gaps.append(Gap(first, first + period, first + 2 * period, times))
+            i += length
         else:
             ids.append(i)
             i += 1
     ids.append(last)
-    return Reduction(ids, checks)
+    return Reduction(ids, gaps)
 
 
 def longest_run(codes: list[int], start: int, end: int) -> tuple[int, int]:
@@ -124,7 +125,7 @@ def longest_run(codes: list[int], start: int, end: int) -> tuple[int, int]:
         j = start + period
         while j < end and codes[j] == codes[j - period]:
             j += 1
-        length = (j - start) // period * period
-        if length >= 2 * period and length > best_length:
+        length = j - start
+        if length >= 2 * period and length > best_length + period:
             best, best_length = period, length
     return best, best_length

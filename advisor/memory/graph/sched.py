@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from advisor.memory.graph.alloc import Allocator, BufferRule
-from advisor.memory.graph.reduce import Check
+from advisor.memory.graph.alloc import Allocator, BufferRule, Event
+from advisor.memory.graph.reduce import Gap
+from advisor.memory.graph.replay import repeat
 from advisor.memory.graph.tensor import NO_PLACE, VIEW_OPS, Tensor
 
 PIPELINE_COPIES = 4
@@ -24,12 +25,10 @@ class Graph:
         self.nodes: list[Tensor] = []
         self.leaves: list[Tensor] = []
         self.marks: list[int] = []
-        self.base = 0
 
     def mark(self) -> None:
         """Note where a block begins."""
-        self.base = len(self.nodes)
-        self.marks.append(self.base)
+        self.marks.append(len(self.nodes))
 
     def expand(self, t: Tensor) -> Tensor:
         """Append `t` and everything it needs that is not there yet."""
@@ -42,11 +41,7 @@ class Graph:
         for s in t.src:
             if not s.visited:
                 self._visit(s)
-        if t.op == "NONE":
-            self.leaves.append(t)
-        else:
-            t.tag = len(self.nodes) - self.base
-            self.nodes.append(t)
+        (self.leaves if t.op == "NONE" else self.nodes).append(t)
 
 
 class Scheduler:
@@ -61,24 +56,35 @@ class Scheduler:
         self.copies = PIPELINE_COPIES if pipeline else 1
         self.split_starts: list[tuple[int, int]] = []
 
-    def sizes(self, graph: Graph, checks: list[Check] | None = None) -> list[int] | None:
+    def sizes(self, graph: Graph, gaps: list[Gap] | None = None) -> list[int] | None:
         """Bytes of the compute buffer of every backend.
 
-        `checks`: block positions between which the allocator must have come back to its state; None is returned
-        when it has not, or when copies that are never freed would grow with the number of blocks.
+        `gaps`: rounds of blocks that were left out of the graph and are repeated in the allocator. None is returned
+        when the rounds at a gap do not repeat, or when copies that are never freed would grow with the blocks.
         """
         self.assign(graph)
         nodes, leaves = self.split(graph)
         allocator = Allocator(self.rules)
-        if not checks:
+        if not gaps:
             return allocator.run(leaves, nodes)
         if self.copies > 1 and len(self.split_starts) > self.n + 1:
             return None
-        wanted = sorted({i for check in checks for i in (check.end, *check.earlier)})
-        sizes = allocator.run(leaves, nodes, [self._position(graph.marks[i]) for i in wanted])
-        states = dict(zip(wanted, allocator.states, strict=True))
-        settled = all(any(states[i] == states[check.end] for i in check.earlier) for check in checks)
-        return sizes if settled else None
+        allocator.start(leaves, nodes)
+        done = 0
+        for gap in gaps:
+            begin, middle, end = (self._position(graph.marks[i]) for i in (gap.first, gap.second, gap.end))
+            logs: list[list[Event]] = []
+            for a, b in ((begin, middle), (middle, end)):
+                allocator.walk(nodes, done, a)
+                allocator.log = []
+                allocator.walk(nodes, a, b)
+                logs.append(allocator.log)
+                allocator.log = None
+                done = b
+            if not repeat(allocator, logs[0], logs[1], gap.times):
+                return None
+        allocator.walk(nodes, done, len(nodes))
+        return [b.high for b in allocator.buffers]
 
     def _position(self, mark: int) -> int:
         return mark + sum(2 * n_inputs for start, n_inputs in self.split_starts if start < mark)

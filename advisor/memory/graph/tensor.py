@@ -48,7 +48,6 @@ class Tensor:
         "root",
         "size",
         "src",
-        "tag",
         "type",
         "view_offset",
         "visited",
@@ -76,7 +75,6 @@ class Tensor:
         self.buffer = 0
         self.offset = 0
         self.size = 0
-        self.tag = 0  # place within its block's nodes, the same in every round
 
 
 def strides(t: Tensor) -> Extents:

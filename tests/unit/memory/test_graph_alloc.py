@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from advisor.memory.graph.alloc import Allocator, BufferRule, FreeList
+from advisor.memory.graph.alloc import BufferRule, FreeList
+from advisor.memory.graph.reduce import Gap
 from advisor.memory.graph.sched import PIPELINE_COPIES, Graph, Scheduler
 from advisor.memory.graph.tensor import (
     F16,
@@ -149,13 +150,27 @@ def test_pipeline_keeps_copies_of_every_input():
     assert piped[1] >= PIPELINE_COPIES * one
 
 
-def test_states_at_stops_are_kept():
-    allocator = Allocator([BufferRule(32, False)])
-    nodes = []
-    x = node("MUL_MAT", [], (8, 1, 1, 1))
-    for _ in range(6):
-        nodes.append((x, 0))
-        x = node("MUL_MAT", [x], (8, 1, 1, 1))
-    allocator.run([], nodes, [2, 4])
-    assert len(allocator.states) == 2
-    assert allocator.states[0] == allocator.states[1]  # a ping-pong of two places comes back every other node
+def chain(blocks: int) -> tuple[Graph, list[int]]:
+    graph = Graph()
+    x = graph.expand(node("MUL_MAT", [leaf(F32, 8, 8, place=0)], (512, 1, 1, 1)))
+    for _ in range(blocks):
+        graph.mark()
+        wide = node("MUL_MAT", [x], (2048, 1, 1, 1))
+        x = graph.expand(node("MUL_MAT", [same("SCALE", wide), x], (512, 1, 1, 1)))
+    return graph, graph.marks
+
+
+def test_replayed_rounds_give_the_peak_of_the_whole_chain():
+    rules = [BufferRule(128, True), BufferRule(32, False)]
+
+    def run(blocks: int, gaps: list[Gap]) -> list[int] | None:
+        return Scheduler(rules, lambda b, t: True, True, False).sizes(chain(blocks)[0], gaps)
+
+    assert run(5, [Gap(1, 2, 3, 95)]) == run(100, [])
+
+
+def test_rounds_that_differ_are_not_replayed():
+    graph, _ = chain(4)
+    graph.nodes[5].ne = (1024, 1, 1, 1)
+    rules = [BufferRule(128, True), BufferRule(32, False)]
+    assert Scheduler(rules, lambda b, t: True, True, False).sizes(graph, [Gap(1, 2, 3, 10)]) is None
