@@ -81,15 +81,15 @@ class Parts:
 
     def weight(self, name: str, il: int = -1) -> Tensor | None:
         """The weight called `name` (".weight" added unless it ends in one of the known endings), None if absent."""
-        full = name if name.endswith((".weight", ".bias", ".scale")) else name + ".weight"
-        key = full if il < 0 else f"blk.{il}.{full}"
-        t = self.weights.get(key)
+        found = self.model.keys.get((name, il))
+        if found is None:
+            found = self.model.keys[name, il] = self.model.key(name, il)
+        if not found:
+            return None
+        t = self.weights.get(found)
         if t is None:
-            info = self.model.tensors.get(key)
-            if info is None:
-                bare = name if il < 0 else f"blk.{il}.{name}"
-                return self.raw(name, il) if bare in self.model.bare else None
-            t = self._leaf(key, info[0], info[1])
+            info = self.model.tensors[found]
+            t = self._leaf(found, info[0], info[1])
         return t
 
     def need(self, name: str, il: int = -1) -> Tensor:

@@ -14,7 +14,7 @@ CPU = -1
 class GraphModel:
     """A header, reduced to what shapes a graph: metadata under its own names, tensors as (shape, ggml type)."""
 
-    __slots__ = ("arch", "bare", "expressions", "kinds", "matches", "meta", "n_vocab", "tensors")
+    __slots__ = ("arch", "expressions", "keys", "kinds", "matches", "meta", "n_vocab", "tensors")
 
     def __init__(
         self, meta: Mapping[str, object], tensors: Mapping[str, tuple[tuple[int, ...], int]], n_vocab: int
@@ -23,12 +23,19 @@ class GraphModel:
         self.tensors = tensors
         self.n_vocab = n_vocab
         self.arch = str(meta["general.architecture"])
-        # names that some files write without an ending
-        self.bare = frozenset(n for n in tensors if not n.endswith((".weight", ".bias", ".scale")))
         # what estimates of the same model share; filled when first asked for
+        self.keys: dict[tuple[str, int], str] = {}
         self.kinds: dict[bool, list[int]] = {}
         self.matches: dict[str, dict[int, tuple[str, ...]]] = {}
         self.expressions: dict[str, re.Pattern[str]] = {}
+
+    def key(self, name: str, il: int) -> str:
+        """Full name of a tensor: ".weight" is added unless there is an ending; "" when there is no such tensor."""
+        prefix = "" if il < 0 else f"blk.{il}."
+        full = prefix + (name if name.endswith((".weight", ".bias", ".scale")) else name + ".weight")
+        if full in self.tensors:
+            return full
+        return prefix + name if prefix + name in self.tensors else ""
 
     def expression(self, pattern: str) -> re.Pattern[str]:
         """A host pattern, compiled."""

@@ -105,11 +105,12 @@ class Scheduler:
         work = [t for t in nodes if t.op not in VIEW_OPS]
         self._expand(work, False)
         self._expand(work[::-1], False)
-        self._expand(work, True)
-        self._expand(work[::-1], True)
-        for t in work:
-            if t.backend == NO_PLACE:
-                t.backend = self._best(t)
+        if any(t.backend == NO_PLACE for t in work):
+            self._expand(work, True)
+            self._expand(work[::-1], True)
+            for t in work:
+                if t.backend == NO_PLACE:
+                    t.backend = self._best(t)
         for t in nodes:
             if t.backend == NO_PLACE and t.root is not None:
                 t.backend = t.root.backend
