@@ -83,8 +83,8 @@ class App:
         stem = name.replace("-", "_").replace(".", "_").lower()
         extension = self.document(f"engines/{stem}.toml") if stem.replace("_", "").isalnum() else None
         if extension is None or stem == "llama_cpp":
-            known = sorted(entry.removesuffix(".toml").replace("_", "-") for entry in self.rules.names("engines"))
-            known = ["llama.cpp" if entry == "llama-cpp" else entry for entry in known]
+            stems = sorted(entry.rsplit("/", 1)[-1].removesuffix(".toml") for entry in self.rules.names("engines"))
+            known = [base["name"] if entry == "llama_cpp" else entry.replace("_", "-") for entry in stems]
             raise UsageError(f"--engine '{text}' is unknown; choose one of {', '.join(known)}.")
         return extend_engine(base, extension, build)
 
@@ -133,7 +133,10 @@ class App:
             return base
         from advisor.hardware.given import given_host
 
-        return given_host(list(gpus), no_gpu, ram, base, self.gpu_table())
+        try:
+            return given_host(list(gpus), no_gpu, ram, base, self.gpu_table())
+        except HardwareError as error:  # what was given on the command line is wrong, not the hardware
+            raise UsageError(str(error)) from None
 
     def gpu_table(self) -> GpuTable:
         """The table of known cards; parsed only when a name has to be looked up."""
@@ -151,7 +154,9 @@ class App:
                 data = file.read(MAX_SNAPSHOT_BYTES + 1)
             document = json.loads(data) if len(data) <= MAX_SNAPSHOT_BYTES else None
         except OSError as error:
-            raise HardwareError(f"{path} cannot be read: {error.strerror}.") from None
+            raise HardwareError(
+                f"{path} cannot be read ({error.strerror}); make a snapshot with 'advisor hardware --save {path}'."
+            ) from None
         except (ValueError, RecursionError):
             document = None
         if not isinstance(document, dict):

@@ -29,7 +29,6 @@ _CLASS_SCHEMA: dict[str, object] = {
     "source": "str",
 }
 SCHEMA: dict[str, object] = {
-    "schema_version": "int",
     "source": "str",
     "classes": {"*": _CLASS_SCHEMA},
     "cpu": {

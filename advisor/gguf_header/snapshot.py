@@ -1,6 +1,7 @@
 """Header snapshots: a header as JSON, without token texts and weights, to report a bug or plan for another machine.
 
-    {"name": ..., "n_vocab": ..., "metadata": {key: {"type": ..., "value": ...}}, "tensors": [[name, [ne0, ...], type]]}
+    {"name": ..., "n_vocab": ..., "file_bytes": ...,
+     "metadata": {key: {"type": ..., "value": ...}}, "tensors": [[name, [ne0, ...], type]]}
 
 An array's value is `{"array": "int32", "values": [...]}`. Offsets are not stored: tensors lie one after the other.
 A snapshot comes from strangers as a model does, and is checked as a model is.
@@ -39,6 +40,7 @@ SNAPSHOT_VERSION = 3  # of the GGUF that a snapshot stands for
 _MAX_DIGITS = 20  # of a 64-bit number
 _MAX_BRACKETS = 3 * MAX_TENSORS  # nothing may make the JSON parser allocate more than tens of MB
 _MAX_COMMAS = 10 * MAX_TENSORS
+_MAX_FILE_BYTES = 1 << 60
 _MAX_VOCABULARY = 1 << 31
 # one entry per token; left out of a snapshot, since n_vocab says all that a plan needs
 _PER_TOKEN_KEYS = ("tokenizer.ggml.tokens", "tokenizer.ggml.scores", "tokenizer.ggml.token_type")
@@ -58,14 +60,20 @@ def write_snapshot(header: GgufHeader, name: str) -> bytes:
         else:
             metadata[key] = {"type": kind, "value": value}
     tensors = [[tensor.name, list(tensor.shape), tensor.ggml_type] for tensor in header.tensors]
-    snapshot = {"name": name, "n_vocab": header.n_vocab, "metadata": metadata, "tensors": tensors}
+    snapshot = {
+        "name": name,
+        "n_vocab": header.n_vocab,
+        "file_bytes": header.file_bytes,
+        "metadata": metadata,
+        "tensors": tensors,
+    }
     return json.dumps(snapshot).encode()
 
 
 def read_snapshot(data: bytes, path: str) -> GgufHeader:
     """Read the header in the JSON text `data` (not compressed) of the file `path`; unknown extra keys are ignored.
 
-    `file_bytes` is the size that the GGUF would have without token texts.
+    `file_bytes` is what the snapshot says, or the size that the GGUF would have without token texts.
     Raises BadSnapshotError, or the error that the same fault has in a GGUF.
     """
     snapshot = _parse(data, path)
@@ -95,10 +103,17 @@ def read_snapshot(data: bytes, path: str) -> GgufHeader:
         value_types=value_types,
         tensors=tensors,
         n_vocab=_vocabulary(path, snapshot, values, value_types),
-        file_bytes=data_start + data_bytes,
+        file_bytes=_stated_size(snapshot.get("file_bytes"), data_start + data_bytes),
         shard_paths=(path,),
         source="snapshot",
+        name=_text(name) if isinstance(name := snapshot.get("name"), str) else "",
     )
+
+
+def _stated_size(stated: object, least: int) -> int:
+    """The original file's size if the snapshot states a possible one, else `least`, that of a file without texts."""
+    possible = isinstance(stated, int) and not isinstance(stated, bool) and least <= stated < _MAX_FILE_BYTES
+    return stated if isinstance(stated, int) and possible else least
 
 
 def _parse(data: bytes, path: str) -> dict[str, Any]:

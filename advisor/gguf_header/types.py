@@ -40,6 +40,7 @@ class GgufHeader(NamedTuple):
     value_types: Mapping[str, str]
     tensors: tuple[TensorInfo, ...]
     n_vocab: int | None
-    file_bytes: int  # of all shards; for a snapshot the size the file would have without token texts
+    file_bytes: int  # of all shards; a snapshot that does not say has the size of the file without token texts
     shard_paths: tuple[str, ...]
     source: str  # "gguf" | "snapshot"
+    name: str = ""  # what a snapshot calls the model; files say it in general.name

@@ -20,7 +20,6 @@ _BACKEND_SCHEMA: dict[str, object] = {
     "source": "str",
 }
 SCHEMA: dict[str, object] = {
-    "schema_version": "int",
     "name": "str",
     "program": "str",
     "source": "str",
@@ -63,7 +62,6 @@ SCHEMA: dict[str, object] = {
 
 # An engine that runs llama.cpp: which build it carries and which defaults it changes.
 EXTENSION_SCHEMA: dict[str, object] = {
-    "schema_version": "int",
     "name": "str",
     "program": "str",
     "extends": "str",

@@ -4,13 +4,12 @@ from collections.abc import Mapping
 from typing import NamedTuple, cast
 
 SCHEMA: dict[str, object] = {
-    "schema_version": "int",
     "architecture": "str",
     "family": ("attention", "window", "latent", "recurrent", "hybrid", "encoder", "diffusion-language", "draft"),
     "source": "str",
     "checked": ("measured", "read"),
     "note?": "str",
-    "cache?": {"kind": "none"},
+    "cache?": {"kind": ("none",)},
     "window?": {
         "period?": "int",
         "dense_first?": "bool",

@@ -76,7 +76,7 @@ def describe(header: GgufHeader, rule: ArchRule, *, load_mtp: bool = False) -> M
     n_vocab = header.n_vocab or meta.integer("vocab_size", 0) or _rows(shapes, "token_embd.weight")
     return ModelSpec(
         path=header.path,
-        name=meta.text("general.name", "") or _file_stem(header.path),
+        name=meta.text("general.name", "") or header.name or _file_stem(header.path),
         architecture=architecture,
         family=rule.family,
         confidence="verified" if rule.checked == "measured" else "assumed",

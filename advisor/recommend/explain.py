@@ -233,7 +233,7 @@ def fixes(search: Search, best: Judged, verdict: str) -> list[Fix]:
         offer("-ub 256", wished._replace(n_ubatch=256), "slower reading of the prompt")
     weights = sum(device.weights_bytes for device in before.plan.devices) or before.plan.host.weights_bytes
     if over and weights > over:
-        bits = 8 * search.spec.file_bytes / max(search.spec.parameters, 1) or 0.0
+        bits = 8 * sum(tensor.n_bytes for tensor in search.spec.tensors) / max(search.spec.parameters, 1)
         share = (weights - over) / weights
         if bits and bits * share >= search.policy.warnings["least_bits_per_weight"]:
             rate = search.evaluator.speed_if_it_fitted(before, share, search.intent) if has_gpu else 0.0

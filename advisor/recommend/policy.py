@@ -17,7 +17,6 @@ _INTENT_SCHEMA: dict[str, object] = {
     "least_tokens_per_s": "number",
 }
 SCHEMA: dict[str, object] = {
-    "schema_version": "int",
     "margins": {
         "cuda": "int",
         "rocm": "int",

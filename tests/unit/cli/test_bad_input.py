@@ -378,9 +378,6 @@ def test_a_card_that_cannot_be_meant(spec, says):
     assert answer.status in (1, 2)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a --gpu SPEC is refused with HardwareError (status 1), but it is wrong usage (2)"
-)
 def test_a_bad_card_is_wrong_usage():
     assert advisor("recommend", SHIPPED, "--gpu", "abacus:12GiB").status == 2
 

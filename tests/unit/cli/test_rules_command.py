@@ -17,12 +17,6 @@ from advisor.rulebook import merge_documents
 
 SHIPPED = Path(__file__).resolve().parents[3] / "rules"
 Run = Callable[..., tuple[int, str, str]]
-# strict: whoever corrects the schemas takes this mark away
-SCHEMAS_ARE_WRONG = pytest.mark.xfail(
-    strict=True,
-    reason="schemas require schema_version, which check_document has taken out by then (app.check must leave it away), "
-    "and arch_rule.SCHEMA says 'none' where it means ('none',)",
-)
 
 
 @pytest.fixture
@@ -173,7 +167,6 @@ def test_a_folder_that_is_not_there(run, tmp_path):
         assert str(tmp_path / "no") in err
 
 
-@SCHEMAS_ARE_WRONG
 def test_all_shipped_rules_are_well(run):
     status, out, err = run("check")
     assert (out, err) == (f"{len(names_on_disk())} rule files checked, all are well.\n", "")
@@ -216,7 +209,6 @@ def test_a_number_without_source_is_a_problem(folder):
     assert "source" in problem
 
 
-@SCHEMAS_ARE_WRONG
 def test_a_good_override_is_none(run, folder):
     (folder / "arch/gemma3.toml").write_text("[window]\nperiod = 7\n")
     shutil.copy(SHIPPED / "arch/llama.toml", folder / "arch/llama.toml")
@@ -255,7 +247,6 @@ def test_other_files_are_noted_and_no_problem(folder):
     assert not [problem for problem in report.problems if str(folder) in problem]
 
 
-@SCHEMAS_ARE_WRONG
 def test_an_architecture_under_another_name(folder):
     text = (SHIPPED / "arch/llama.toml").read_text()
     (folder / "arch/lama.toml").write_text(text)  # says architecture = "llama"

@@ -92,8 +92,9 @@ def test_every_zoo_snapshot_reads_and_survives_a_round_trip() -> None:
         assert list(header.metadata) == list(document["metadata"])
         assert [[t.name, list(t.shape), t.ggml_type] for t in header.tensors] == document["tensors"]
         assert header.n_vocab == document["n_vocab"]
-        assert json.loads(write_snapshot(header, document["name"])) == document, path.name
-        assert read_snapshot(write_snapshot(header, "x"), "s.json") == header
+        written = json.loads(write_snapshot(header, document["name"]))
+        assert written == {**document, "file_bytes": header.file_bytes}, path.name
+        assert read_snapshot(write_snapshot(header, "x"), "s.json") == header._replace(name="x")
 
 
 def test_a_file_written_as_snapshot_reads_the_same() -> None:
@@ -114,7 +115,15 @@ def test_a_file_written_as_snapshot_reads_the_same() -> None:
     assert without(again, set()) == without(header, left_out)
     assert again.n_vocab == 70
     assert json.loads(data)["name"] == "mine"
-    assert set(json.loads(data)) == {"name", "n_vocab", "metadata", "tensors"}
+    assert set(json.loads(data)) == {"name", "n_vocab", "file_bytes", "metadata", "tensors"}
+    assert again.file_bytes == header.file_bytes  # token texts included
+
+
+@pytest.mark.parametrize("stated", [0, -1, True, 1.5, "9", None, 1 << 70])
+def test_an_impossible_size_is_not_believed(stated: object) -> None:
+    document = json.loads(write_snapshot(read(honest([*ALL_TYPES, *PER_LAYER], SMALL)), "x"))
+    least = document["file_bytes"]
+    assert read_snapshot(json.dumps({**document, "file_bytes": stated}).encode(), "s.json").file_bytes == least
 
 
 def test_the_size_is_that_of_the_file_when_nothing_was_left_out() -> None:
