@@ -16,7 +16,15 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from advisor.ggml_types import BY_NAME
-from advisor.memory.graph import CPU, GraphModel, GraphPlacement, GraphSettings, Hyper, compute_bytes
+from advisor.memory.graph import (
+    CPU,
+    GraphModel,
+    GraphPlacement,
+    GraphSettings,
+    Hyper,
+    UnmodelledGraphError,
+    compute_bytes,
+)
 
 DATA = Path(__file__).parents[1] / "data"
 HELD_OUT = frozenset(
@@ -165,7 +173,7 @@ def run(all_cells: Iterable[dict], full: bool = False) -> Iterator[Row]:
             predicted = compute_bytes(
                 model, settings_of(cell, is_causal(model)), place(cell, hyper.n_layer_all), hyper, full
             )
-        except (NotImplementedError, KeyError) as error:
+        except UnmodelledGraphError as error:
             predicted = {}
             cell = {**cell, "why": repr(error)}
         ms = (time.process_time() - start) * 1000

@@ -5,13 +5,16 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from advisor.gguf_header.types import ArraySummary
 from advisor.memory.graph.alloc import BufferRule
+from advisor.memory.graph.coverage import UNMODELLED, VERIFIED
 from advisor.memory.graph.model import CPU, GraphModel, GraphPlacement, GraphSettings, Hyper
 from advisor.memory.graph.reduce import needed_blocks
 from advisor.memory.graph.sched import Scheduler
 from advisor.memory.graph.support import cuda_supports, flash_resolves
 
 if TYPE_CHECKING:
+    from advisor.gguf_header.types import GgufHeader
     from advisor.memory.graph.ffn import Builder
 
 GPU_ALIGNMENT = 128
@@ -36,7 +39,39 @@ FAMILIES: dict[str, tuple[str, str]] = {
     "kda": ("kda", "Kimi"),
 }
 
-__all__ = ["CPU", "GraphModel", "GraphPlacement", "GraphSettings", "Hyper", "compute_bytes"]
+__all__ = [
+    "CPU",
+    "GraphModel",
+    "GraphPlacement",
+    "GraphSettings",
+    "Hyper",
+    "UnmodelledGraphError",
+    "compute_bytes",
+    "confidence",
+    "graph_model",
+]
+
+
+class UnmodelledGraphError(LookupError):
+    """The architecture's graph has parts that are not modelled, or the header lacks tensors its graph needs."""
+
+
+def confidence(arch: str) -> str:
+    """What a result for `arch` rests on.
+
+    "verified": compared with the engine byte for byte; "assumed": taken for a transformer of known parts;
+    "unmodelled": compute_bytes raises.
+    """
+    if arch in UNMODELLED:
+        return "unmodelled"
+    return "verified" if arch in VERIFIED else "assumed"
+
+
+def graph_model(header: GgufHeader) -> GraphModel:
+    """The graph's view of a header."""
+    meta = {key: value for key, value in header.metadata.items() if not isinstance(value, ArraySummary)}
+    tensors = {t.name: (t.shape, t.ggml_type) for t in header.tensors}
+    return GraphModel(meta, tensors, header.n_vocab or 0)
 
 
 def builder_class(family: str) -> type[Builder]:
@@ -53,9 +88,20 @@ def compute_bytes(
     """Bytes of the compute buffer of every GPU (0, 1, ...) and of the host (CPU).
 
     `pins`: the builder ties a few nodes to a device. The engine's size-only reserve (its own fit, its memory report)
-    forgets these ties before it schedules; a real load keeps them.
+    forgets these ties before it schedules; a real load keeps them. `full`: build every block.
     """
+    if model.arch in UNMODELLED:
+        raise UnmodelledGraphError(model.arch)
     h = hyper if hyper is not None else Hyper(model)
+    try:
+        return _compute(model, h, settings, placement, full, pins)
+    except KeyError as error:
+        raise UnmodelledGraphError(f"{model.arch}: no tensor {error.args[0]}") from error
+
+
+def _compute(
+    model: GraphModel, h: Hyper, settings: GraphSettings, placement: GraphPlacement, full: bool, pins: bool
+) -> dict[int, int]:
     n = min(settings.n_ctx, settings.n_ubatch)
     tokens = -(-n // settings.n_seq) * settings.n_seq
     outputs = min(n, settings.n_outputs or settings.n_batch)

@@ -82,8 +82,8 @@ def needed_blocks(model: GraphModel, h: Hyper, placement: GraphPlacement, simple
 
     In front two blocks, because a feed-forward part runs inside the next block's round and a stream that comes from
     another device is freed otherwise; a whole round unless the graph is `simple` (everything on GPUs), because
-    inputs are copied when a split first needs them. Behind one block, or a whole round of a longer pattern: inputs that only some
-    blocks read are freed with their last reader, which must not fall into the two rounds.
+    inputs are copied when a split first needs them. Behind one block, or a whole round of a longer pattern: inputs
+    that only some blocks read are freed with their last reader, which must not fall into the two rounds.
     """
     plain = block_kinds(model, h, False)
     typed = block_kinds(model, h, True) if placement.n_gpu else plain
