@@ -119,7 +119,7 @@ def test_a_file_written_as_snapshot_reads_the_same() -> None:
     assert again.file_bytes == header.file_bytes  # token texts included
 
 
-@pytest.mark.parametrize("stated", [0, -1, True, 1.5, "9", None, 1 << 70])
+@pytest.mark.parametrize("stated", [0, -1, True, 1.5, "9", None, 1 << 62])
 def test_an_impossible_size_is_not_believed(stated: object) -> None:
     document = json.loads(write_snapshot(read(honest([*ALL_TYPES, *PER_LAYER], SMALL)), "x"))
     least = document["file_bytes"]
