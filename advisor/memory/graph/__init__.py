@@ -24,7 +24,7 @@ SLICED = frozenset(("gemma3n", "gemma4"))  # per-block slices cross devices, one
 
 FAMILIES: dict[str, tuple[str, str]] = {
     "transformer": ("transformer", "Transformer"),
-    "mamba": ("recurrent", "Recurrent"),
+    "mamba": ("mamba", "Mamba"),
     "delta": ("delta", "DeltaNet"),
     "mla": ("mla", "Latent"),
     "mla_full": ("mla", "Latent"),

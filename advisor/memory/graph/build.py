@@ -182,7 +182,10 @@ class Parts:
     def positions(self) -> Tensor:
         """Token positions; four rows for multi-axis rotation."""
         if self.pos is None:
-            self.pos = self.input(I32, self.tokens * (4 if self.style.mrope else 1))
+            axes = self.h.get("rope.dimension_sections")
+            sections = isinstance(axes, (tuple, list)) and len(axes) > 1 and axes[0] > 0 and axes[1] > 0
+            many = self.style.mrope or (self.style.mrope_key and sections)
+            self.pos = self.input(I32, self.tokens * (4 if many else 1))
         return self.pos
 
     def output_rows(self) -> Tensor:

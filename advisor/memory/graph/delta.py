@@ -17,7 +17,6 @@ from advisor.memory.graph.tensor import (
     same,
     strides,
     transpose,
-    view_2d,
     view_3d,
     view_4d,
 )
@@ -101,9 +100,10 @@ class DeltaNet(Recurrent):
         kept = reshape(self.gather_state(conv_states), taps - 1, width, ns)
         joined = concat(kept, transpose(qkv), 0)
         _, b1, b2, _ = strides(joined)
-        tail = view_3d(joined, taps - 1, width, ns, b1, b2, (joined.ne[0] - taps + 1) * 4)
-        row = conv_states.ne[0]
-        self.expand(cpy(tail, view_2d(conv_states, row, ns, row * 4)))
+        columns = joined.ne[0] - taps + 1
+        for slot in range(self.kept_states - 1, -1, -1):
+            tail = view_3d(joined, taps - 1, width, ns, b1, b2, max(0, columns - slot) * 4)
+            self.expand(cpy(tail, self.slot_rows(conv_states, slot)))
         state = reshape(self.gather_state(ssm_states), hv, hv, heads, ns)
         mix = same("UNARY", node("SSM_CONV", [joined, self.need("ssm_conv1d", il)], (width, n, ns, 1)))
         row = width * 4
@@ -112,11 +112,16 @@ class DeltaNet(Recurrent):
         v = view_4d(mix, (hv, heads, n, ns), hv * 4, row, row * n, 2 * hk * groups * 4)
         if self.model.arch == "qwen3next" and groups != heads:
             q, k = self.repeat(q, heads // groups), self.repeat(k, heads // groups)
-        out = node("GATED_DELTA_NET", [q, k, v, decay, beta, state], (hv * heads, n * ns + hv * ns, 1, 1))
+        out = node(
+            "GATED_DELTA_NET", [q, k, v, decay, beta, state], (hv * heads, n * ns + self.kept_states * hv * ns, 1, 1)
+        )
         size = hv * heads
-        new = view_4d(out, (hv, hv, heads, ns), hv * 4, hv * hv * 4, hv * hv * heads * 4, size * n * ns * 4)
         result = view_4d(out, (hv, heads, n, ns), hv * 4, size * 4, size * n * 4)
-        self.expand(cpy(new, view_2d(ssm_states, ssm_states.ne[0], ns, ssm_states.ne[0] * 4)))
+        if self.s.n_rollback:
+            self.store_states(out, ssm_states, size * n * ns)
+        else:
+            new = view_4d(out, (hv, hv, heads, ns), hv * 4, hv * hv * 4, hv * hv * heads * 4, size * n * ns * 4)
+            self.expand(cpy(new, self.slot_rows(ssm_states, 0)))
         gate = reshape(z, hv, heads, n, ns)
         normed = same("MUL", self.norm(result, "ssm_norm", il), same("UNARY", gate))
         cur = mul_mat(self.need("ssm_out", il), reshape(normed, hv * heads, n, ns))

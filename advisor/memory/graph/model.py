@@ -61,6 +61,7 @@ class GraphSettings(NamedTuple):
     kv_offload: bool = True
     op_offload: bool = True
     n_outputs: int = 0
+    n_rollback: int = 0  # recurrent states kept per sequence for speculative decoding, besides the current one
 
 
 class GraphPlacement(NamedTuple):

@@ -48,6 +48,8 @@ class Style(NamedTuple):
     no_rope_first: bool = False  # counted from block 0 instead of block n-1
     attention_scale: str = ""  # "", "no_rope", "all": multiply queries by a per-token input
     mrope: bool = False
+    mrope_key: bool = False  # ... if the header has sections
+    dense_beside: bool = False  # grok: a dense part beside the experts
     moe_normed: bool = True  # expert weights are normalised
     moe_norm_key: bool = False  # ... if the header says so
     moe_gating: int = 1  # 1 softmax, 2 sigmoid, 3 softmax over the chosen; the header's value wins where it is read
@@ -126,8 +128,8 @@ STYLES: dict[str, Style] = {
     "gemma3n": Style("gemma3n", scale_tokens=True, softcap_logits=True, window_key="required", window_period=5),
     "gemma4": Style("gemma4", scale_tokens=True, softcap_key=True, window_key="required"),
     "glm-dsa": Style("dsa", moe_norm_key=True, moe_gating=2, moe_gating_key=True),
-    "glm4": Style(),
-    "glm4moe": Style(moe_norm_key=True, moe_gating=2, moe_gating_key=True),
+    "glm4": Style(mrope_key=True),
+    "glm4moe": Style(mrope_key=True, moe_norm_key=True, moe_gating=2, moe_gating_key=True),
     "gpt-oss": Style(
         late_rows=True, pinned_last=True, moe_normed=False, moe_gating=3, window_key="required", window_period=2,
     ),
@@ -137,9 +139,10 @@ STYLES: dict[str, Style] = {
     "granite_swa": _GRANITE._replace(window_key="required", rope_layers_key=True),
     "granitehybrid": Style("mamba", scale_embedding=True, scale_residual=True, scale_logits=True),
     "granitemoe": _GRANITE,
-    "grok": Style(scale_logits=True, softcap_logits=True, scale_embedding=True, flash_never=True),
+    "grok": Style(dense_beside=True, scale_logits=True, softcap_logits=True, scale_embedding=True, flash_never=True),
     "grovemoe": Style(moe_sigmoid_choice=True),
     "hunyuan-dense": Style(norm_after_rope=True),
+    "hunyuan_vl": Style(norm_after_rope=True, mrope_key=True),
     "hunyuan-moe": Style(norm_after_rope=True),
     "hy_v3": Style(late_rows=True, late_normed=True, moe_norm_key=True, moe_gating=2, moe_gating_key=True),
     "jais": Style(rope=False),
@@ -185,6 +188,7 @@ STYLES: dict[str, Style] = {
     "olmoe": Style(flat_qk_norm=True, moe_normed=False),
     "openelm": Style(residual_first_half=True),
     "olmo2": Style(flat_qk_norm=True, window_key="optional", window_period=4),
+    "paddleocr": Style(mrope=True),
     "phi2": Style(parallel="phi2", scale_q=True),
     "phi3": Style(scale_q=True, ffn_residual_first=True),
     "phimoe": Style(scale_q=True, ffn_residual_first=True, rms_norm=True),

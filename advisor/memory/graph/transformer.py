@@ -236,6 +236,6 @@ class Transformer(Builder):
                 out = same("SCALE", out)
         elif self.weight("ffn_up_chexps", il) is not None:
             out = same("ADD", out, same("SCALE", self.moe(out, il, logits=logits, kind="chexps")))
-        elif self.weight("ffn_up", il) is not None:
+        elif self.style.dense_beside and self.weight("ffn_up", il) is not None:
             out = same("SCALE", same("ADD", self.ffn(x, il), out))
         return out
