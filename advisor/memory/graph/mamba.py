@@ -60,6 +60,12 @@ class Mamba(Recurrent):
         """The selective scan: outputs, then the new states, in one tensor."""
         size = n_elements(x) + kept * state_ne[0] * state_ne[1] * state_ne[2] * self.n_seq
 
+        def run(states: Tensor, index: Tensor) -> Tensor:
+            shaped = reshape(states, *state_ne, states.ne[1])
+            return node("SSM_SCAN", [shaped, x, *src, index], (size, 1, 1, 1))
+
+        return run
+
     def mamba1(self, x: Tensor, il: int) -> Tensor:
         """A first-generation mamba block."""
         h, n, ns = self.h, self.per_seq, self.n_seq

@@ -12,24 +12,14 @@ from advisor.memory.graph.tensor import (
     F32,
     I32,
     Tensor,
-    concat,
-    cont,
     cpy,
     get_rows,
-    glu,
     into,
-    mul_mat,
-    n_elements,
-    node,
-    permute,
     reshape,
     same,
-    strides,
-    transpose,
     view_1d,
     view_2d,
     view_3d,
-    view_4d,
 )
 from advisor.memory.graph.transformer import Transformer
 
@@ -158,12 +148,6 @@ class Recurrent(Transformer):
         """The batch's states in one rollback slot."""
         row = states.ne[0]
         return view_2d(states, row, self.n_seq, row * 4, slot * self.n_seq * row * 4)
-
-    def run(states: Tensor, index: Tensor) -> Tensor:
-            shaped = reshape(states, *state_ne, states.ne[1])
-            return node("SSM_SCAN", [shaped, x, *src, index], (size, 1, 1, 1))
-
-        return run
 
     def store_states(self, source: Tensor, states: Tensor, skip: int) -> None:
         """Copy the new states, which follow `skip` results, into their slots."""
