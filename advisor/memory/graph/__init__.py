@@ -9,7 +9,7 @@ from advisor.gguf_header.types import ArraySummary
 from advisor.memory.graph.alloc import BufferRule
 from advisor.memory.graph.coverage import UNMODELLED, VERIFIED
 from advisor.memory.graph.model import CPU, GraphModel, GraphPlacement, GraphSettings, Hyper
-from advisor.memory.graph.reduce import needed_blocks
+from advisor.memory.graph.reduce import Reduction, needed_blocks
 from advisor.memory.graph.sched import Scheduler
 from advisor.memory.graph.support import cuda_supports, flash_resolves
 
@@ -48,6 +48,7 @@ __all__ = [
     "UnmodelledGraphError",
     "compute_bytes",
     "confidence",
+    "flash_attention",
     "graph_model",
 ]
 
@@ -94,48 +95,72 @@ def compute_bytes(
         raise UnmodelledGraphError(model.arch)
     h = hyper if hyper is not None else Hyper(model)
     try:
-        return _compute(model, h, settings, placement, full, pins)
+        sizes = _Job(model, h, settings, placement, pins).sizes(full)
     except KeyError as error:
         raise UnmodelledGraphError(f"{model.arch}: no tensor {error.args[0]}") from error
+    return {**{i: sizes[i] for i in range(placement.n_gpu)}, CPU: sizes[-1]}
 
 
-def _compute(
-    model: GraphModel, h: Hyper, settings: GraphSettings, placement: GraphPlacement, full: bool, pins: bool
-) -> dict[int, int]:
-    n = min(settings.n_ctx, settings.n_ubatch)
-    tokens = -(-n // settings.n_seq) * settings.n_seq
-    outputs = min(n, settings.n_outputs or settings.n_batch)
-    full_offload = all(d != CPU for d in placement.layers)
-    cls = builder_class(h.style.family)
-    rules = [BufferRule(GPU_ALIGNMENT, True) for _ in range(placement.n_gpu)] + [BufferRule(HOST_ALIGNMENT, False)]
-    simple = full_offload and settings.kv_offload and not placement.host_patterns
-    pipeline = simple and placement.n_gpu > 1
-    flash = flash_resolves(h, settings, placement)
-    scheduler = Scheduler(rules, cuda_supports, settings.op_offload, pipeline)
+def flash_attention(
+    model: GraphModel, settings: GraphSettings, placement: GraphPlacement, hyper: Hyper | None = None
+) -> bool:
+    """Whether flash attention ends up on, as "auto" decides it: every node must land on its block's device."""
+    if model.arch in UNMODELLED:
+        raise UnmodelledGraphError(model.arch)
+    return _Job(model, hyper if hyper is not None else Hyper(model), settings, placement, False).flash()
 
-    def build(ids: list[int], try_flash: bool, probe: bool = False) -> Builder:
-        n_tokens, n_rows = (settings.n_seq, settings.n_seq) if probe else (tokens, outputs)
-        builder = cls(
-            model, h, settings, placement, try_flash, n_tokens, n_rows, full_offload, pins or probe, ids
-        )  # fmt: skip
+
+class _Job:
+    """One estimate: what its graphs have in common."""
+
+    def __init__(
+        self, model: GraphModel, h: Hyper, settings: GraphSettings, placement: GraphPlacement, pins: bool
+    ) -> None:
+        self.model, self.h, self.s, self.p, self.pins = model, h, settings, placement, pins
+        n = min(settings.n_ctx, settings.n_ubatch)
+        self.tokens = -(-n // settings.n_seq) * settings.n_seq
+        self.outputs = min(n, settings.n_outputs or settings.n_batch)
+        self.full_offload = all(d != CPU for d in placement.layers)
+        self.simple = self.full_offload and settings.kv_offload and not placement.host_patterns
+        self.pipeline = self.simple and placement.n_gpu > 1
+        gpu, host = BufferRule(GPU_ALIGNMENT, True), BufferRule(HOST_ALIGNMENT, False)
+        self.scheduler = Scheduler([gpu] * placement.n_gpu + [host], cuda_supports, settings.op_offload, self.pipeline)
+
+    def build(self, ids: list[int], flash: bool, probe: bool = False) -> Builder:
+        """The graph of the blocks `ids`; `probe` = the small one, a token per sequence, that tries flash attention."""
+        n = self.s.n_seq
+        tokens, outputs = (n, n) if probe else (self.tokens, self.outputs)
+        builder = builder_class(self.h.style.family)(
+            self.model, self.h, self.s, self.p, flash, tokens, outputs, self.full_offload, self.pins or probe, ids
+        )
         builder.build()
         return builder
 
-    everything = list(range(h.n_layer))
-    whole = full or h.style.family in WHOLE or (pipeline and h.style.family in SLICED)
-    reduction = None if whole else needed_blocks(model, h, placement, simple)
-    if reduction is not None and not reduction.gaps:
-        reduction = None
-    if flash is None:
-        probe = build(reduction.ids if reduction is not None else everything, True, True)
-        scheduler.assign(probe.graph)
-        flash = all(t.backend == probe.backend(il) for t, il in probe.fused)
-    sizes = None
-    if reduction is not None:
-        sizes = scheduler.sizes(build(reduction.ids, flash).graph, reduction.gaps)
-    if sizes is None:
-        sizes = scheduler.sizes(build(everything, flash).graph)
-    assert sizes is not None
-    result = {i: sizes[i] for i in range(placement.n_gpu)}
-    result[CPU] = sizes[-1]
-    return result
+    def reduction(self) -> Reduction | None:
+        """The blocks to build, None for all."""
+        family = self.h.style.family
+        if family in WHOLE or (self.pipeline and family in SLICED):
+            return None
+        found = needed_blocks(self.model, self.h, self.p, self.simple)
+        return found if found.gaps else None
+
+    def flash(self, reduction: Reduction | None = None) -> bool:
+        """What the flash-attention setting comes to."""
+        known = flash_resolves(self.h, self.s, self.p)
+        if known is not None:
+            return known
+        probe = self.build(reduction.ids if reduction is not None else list(range(self.h.n_layer)), True, True)
+        self.scheduler.assign(probe.graph)
+        return all(t.backend == probe.backend(il) for t, il in probe.fused)
+
+    def sizes(self, full: bool) -> list[int]:
+        """Bytes per backend."""
+        reduction = None if full else self.reduction()
+        flash = self.flash(reduction)
+        sizes = None
+        if reduction is not None:
+            sizes = self.scheduler.sizes(self.build(reduction.ids, flash).graph, reduction.gaps)
+        if sizes is None:
+            sizes = self.scheduler.sizes(self.build(list(range(self.h.n_layer)), flash).graph)
+        assert sizes is not None
+        return sizes

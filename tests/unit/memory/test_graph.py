@@ -16,6 +16,7 @@ from advisor.memory.graph import (
     UnmodelledGraphError,
     compute_bytes,
     confidence,
+    flash_attention,
     graph_model,
 )
 from tests.bench import graph as bench
@@ -136,6 +137,16 @@ def test_what_is_not_modelled_is_refused():
     tensors = {k: v for k, v in broken.tensors.items() if "ffn_down" not in k}
     with pytest.raises(UnmodelledGraphError, match="ffn_down"):
         compute_bytes(GraphModel(broken.meta, tensors, 1000), SETTINGS, placement)
+
+
+def test_flash_attention_needs_a_supported_head_size():
+    placement = GraphPlacement(1, (0,) * 5)
+    auto = SETTINGS._replace(flash="auto")
+    assert flash_attention(plain_model("llama"), auto, placement)
+    odd = plain_model("llama", **{"attention.key_length": 60, "attention.value_length": 60})
+    assert not flash_attention(odd, auto, placement)
+    assert flash_attention(odd, auto, GraphPlacement(1, (CPU,) * 5))  # the host runs any
+    assert flash_attention(odd, SETTINGS, placement)  # asked for: it falls back to the host, node by node
 
 
 def test_ties_to_devices_can_be_kept():
