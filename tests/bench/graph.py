@@ -84,7 +84,7 @@ def place(cell: dict, n_layer_all: int) -> GraphPlacement:
         else:
             x = float32((il - first) / active)
             layers.append(next(j for j in range(n) if sums[j] > x))
-    return GraphPlacement(n, tuple(layers), (s["ot"],) if s.get("ot") else ())
+    return GraphPlacement(n, tuple(layers), ((s["ot"], CPU),) if s.get("ot") else ())
 
 
 def settings_of(cell: dict, causal: bool = True, n_batch: int = 2048) -> GraphSettings:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from advisor.gguf_header.types import ArraySummary
 from advisor.memory.graph.alloc import BufferRule
 from advisor.memory.graph.coverage import UNMODELLED, VERIFIED
 from advisor.memory.graph.model import CPU, GraphModel, GraphPlacement, GraphSettings, Hyper
@@ -70,6 +69,8 @@ def confidence(arch: str) -> str:
 
 def graph_model(header: GgufHeader) -> GraphModel:
     """The graph's view of a header."""
+    from advisor.gguf_header.types import ArraySummary  # only here: the graph itself needs no reader
+
     meta = {key: value for key, value in header.metadata.items() if not isinstance(value, ArraySummary)}
     tensors = {t.name: (t.shape, t.ggml_type) for t in header.tensors}
     return GraphModel(meta, tensors, header.n_vocab or 0)
@@ -121,7 +122,7 @@ class _Job:
         self.tokens = -(-n // settings.n_seq) * settings.n_seq
         self.outputs = min(n, settings.n_outputs or settings.n_batch)
         self.full_offload = all(d != CPU for d in placement.layers)
-        self.simple = self.full_offload and settings.kv_offload and not placement.host_patterns
+        self.simple = self.full_offload and settings.kv_offload and not placement.overrides
         self.pipeline = self.simple and placement.n_gpu > 1
         gpu, host = BufferRule(GPU_ALIGNMENT, True), BufferRule(HOST_ALIGNMENT, False)
         self.scheduler = Scheduler([gpu] * placement.n_gpu + [host], cuda_supports, settings.op_offload, self.pipeline)

@@ -67,7 +67,9 @@ class Parts:
         self.weights: dict[str, Tensor] = {}
         self.fused: list[tuple[Tensor, int]] = []
         self.cache: dict[str, Tensor] = {}
-        self.host = [model.expression(p) for p in placement.host_patterns]
+        self.overrides = [
+            (model.expression(p), self.cpu if device == CPU else device) for p, device in placement.overrides
+        ]
         self.layer_ids = layer_ids
         self.out_ids: Tensor | None = None
         self.pos: Tensor | None = None
@@ -119,9 +121,9 @@ class Parts:
 
     def place(self, name: str) -> int:
         """Backend whose memory holds the weight."""
-        for pattern in self.host:
+        for pattern, home in self.overrides:
             if pattern.search(name):
-                return self.cpu
+                return home
         match = BLOCK_NAME.match(name)
         if match:
             return self.backend(int(match.group(1)))

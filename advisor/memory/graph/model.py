@@ -38,7 +38,7 @@ class GraphModel:
         return prefix + name if prefix + name in self.tensors else ""
 
     def expression(self, pattern: str) -> re.Pattern[str]:
-        """A host pattern, compiled."""
+        """A pattern, compiled."""
         compiled = self.expressions.get(pattern)
         if compiled is None:
             compiled = self.expressions[pattern] = re.compile(pattern)
@@ -65,11 +65,14 @@ class GraphSettings(NamedTuple):
 
 
 class GraphPlacement(NamedTuple):
-    """`layers[i]` = GPU of block i, CPU (-1) for the host; the last entry is the output. Patterns go to the host."""
+    """`layers[i]` = GPU of block i, CPU (-1) for the host; the last entry is the output.
+
+    `overrides`: (pattern, device) pairs; the first pattern that finds a tensor's name decides where it lies.
+    """
 
     n_gpu: int
     layers: tuple[int, ...]
-    host_patterns: tuple[str, ...] = ()
+    overrides: tuple[tuple[str, int], ...] = ()
 
 
 class Hyper:

@@ -47,7 +47,7 @@ def block_kinds(model: GraphModel, h: Hyper, typed: bool) -> list[int]:
 
 
 def matched_blocks(model: GraphModel, pattern: str) -> dict[int, tuple[str, ...]]:
-    """The tensors of each block that a host pattern finds."""
+    """The tensors of each block that an override finds."""
     found = model.matches.get(pattern)
     if found is None:
         expression = model.expression(pattern)
@@ -90,7 +90,7 @@ def needed_blocks(model: GraphModel, h: Hyper, placement: GraphPlacement, simple
     keys: list[object] = [
         (device, typed[i] if device == CPU else -1, plain[i]) for i, device in enumerate(placement.layers[: h.n_layer])
     ]
-    for pattern in placement.host_patterns:
+    for pattern, _ in placement.overrides:
         found = matched_blocks(model, pattern)
         keys = [(key, found.get(i), typed[i] if i in found else -1) for i, key in enumerate(keys)]
     numbers: dict[object, int] = {}

@@ -42,7 +42,7 @@ def flash_resolves(h: Hyper, settings: GraphSettings, placement: GraphPlacement)
         return True
     if placement.n_gpu == 0:
         return True
-    plain = settings.kv_offload and all(d != CPU for d in placement.layers) and not placement.host_patterns
+    plain = settings.kv_offload and all(d != CPU for d in placement.layers) and not placement.overrides
     if plain and all(h.hk(i) == h.hv(i) and h.hk(i) in SQUARE_HEADS for i in range(h.n_layer) if h.head_kv[i] > 0):
         return True
     return None

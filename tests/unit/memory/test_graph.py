@@ -162,3 +162,15 @@ def test_a_longer_context_never_needs_less():
         used = compute_bytes(model, SETTINGS._replace(n_ctx=n_ctx, n_ctx_seq=n_ctx), GraphPlacement(1, (0,) * 5))[0]
         assert used > last
         last = used
+
+
+def test_overrides_send_tensors_to_the_host_or_another_gpu():
+    model = plain_model("llama")
+    layers = (0,) * 5
+    plain = compute_bytes(model, SETTINGS, GraphPlacement(1, layers))
+    to_host = compute_bytes(model, SETTINGS, GraphPlacement(1, layers, ((r"ffn_", CPU),)))
+    assert to_host[0] > plain[0]  # host weights are copied in for a large batch
+    to_other = compute_bytes(model, SETTINGS, GraphPlacement(2, layers, ((r"ffn_(up|gate|down)", 1),)))
+    assert to_other[1] > 4 * 512 * 1024  # the feed-forward part runs there
+    first = ((r"blk\.0\.ffn_down", 1), (r"ffn_down", CPU))
+    assert compute_bytes(model, SETTINGS, GraphPlacement(2, layers, first))[1] > 0
