@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 _BACKEND_SCHEMA: dict[str, object] = {
     "device": "str",
+    "measured_rules": "bool",
     "alignment_bytes": "int",
     "quantized_row_multiple": "int",
     "f16_scratch_in_flash_attn": "bool",
@@ -26,8 +27,7 @@ SCHEMA: dict[str, object] = {
     "builds": [
         {
             "build": "int",
-            "input_copies_gpu": "int",
-            "input_copies_cpu": "int",
+            "mixed_inputs": "bool",
             "server_reserves_every_row": "bool",
             "has_load_mode": "bool",
             "measured": "str",
@@ -43,6 +43,13 @@ SCHEMA: dict[str, object] = {
         "context_padding": "int",
         "op_offload_min_batch": "int",
         "source": "str",
+    },
+    "spread": {
+        "verified": "number",
+        "assumed": "number",
+        "unmodelled": "number",
+        "unmeasured_backend": "number",
+        "extrapolated_build": "number",
     },
     "server": {
         "prompt_cache_bytes": "int",
@@ -77,6 +84,7 @@ class BackendRules(NamedTuple):
 
     name: str
     device: str  # the engine's device name without its number
+    measured: bool  # its rules were held against measured buffers
     alignment_bytes: int
     quantized_row_multiple: int  # elements; quantised tensors with odd rows get the bytes up to it, 0 = no padding
     f16_scratch_in_flash_attn: bool
@@ -90,30 +98,36 @@ class BackendRules(NamedTuple):
     overhead_bytes: int
     overhead_high_bytes: int
 
-    def runs_flash_attn(self, head_size_k: int, head_size_v: int, n_gqa: int) -> bool:
-        """Whether the flash-attention kernel takes these head sizes with `n_gqa` query heads per key head."""
+    def runs_flash_attn(self, head_size_k: int, head_size_v: int, n_gqa: int, *, masked: bool = True) -> bool:
+        """Whether the flash-attention kernel takes these head sizes with `n_gqa` query heads per key head.
+
+        Pairs of unequal or large sizes also need a mask and a number of cells that is a multiple of 256.
+        """
         if self.head_multiple:
             return head_size_k % self.head_multiple == 0 and head_size_v % self.head_multiple == 0
-        if head_size_k in self.head_sizes and (head_size_k == head_size_v or not self.head_pairs):
-            return True
-        return any(
+        if head_size_k in self.head_sizes:
+            return head_size_k == head_size_v or not self.head_pairs
+        return masked and any(
             (head_size_k, head_size_v) == pair[:2] and n_gqa >= 2 and n_gqa % pair[2] == 0 for pair in self.head_pairs
         )
 
 
 class EngineSpec(NamedTuple):
-    """One engine at one build. `input_copies_*` is k of the compute formulas."""
+    """One engine at one build.
+
+    `mixed_inputs`: the graph lays out a third input branch, tokens and embeddings mixed.
+    """
 
     name: str
     program: str
     build: int
     confidence: str  # "measured" | "extrapolated"
-    input_copies_gpu: int
-    input_copies_cpu: int
+    mixed_inputs: bool
     server_reserves_every_row: bool
     has_load_mode: bool
     defaults: Mapping[str, Any]
     server: Mapping[str, Any]
+    spread: Mapping[str, float]  # half-widths of compute intervals
     cpu_alignment_bytes: int
     repack_types: frozenset[str]
     repack_row_multiple: int
@@ -134,12 +148,12 @@ def parse_engine(document: Mapping[str, Any], build: int | None = None) -> Engin
         program=document["program"],
         build=asked,
         confidence="measured" if any(item["build"] == asked for item in known) else "extrapolated",
-        input_copies_gpu=entry["input_copies_gpu"],
-        input_copies_cpu=entry["input_copies_cpu"],
+        mixed_inputs=entry["mixed_inputs"],
         server_reserves_every_row=entry["server_reserves_every_row"],
         has_load_mode=entry["has_load_mode"],
         defaults=document["defaults"],
         server=document["server"],
+        spread=document["spread"],
         cpu_alignment_bytes=document["cpu"]["alignment_bytes"],
         repack_types=frozenset(document["cpu"]["repack_types"]),
         repack_row_multiple=document["cpu"]["repack_row_multiple"],
@@ -166,6 +180,7 @@ def _backend(name: str, table: Mapping[str, Any]) -> BackendRules:
     return BackendRules(
         name=name,
         device=table["device"],
+        measured=table["measured_rules"],
         alignment_bytes=table["alignment_bytes"],
         quantized_row_multiple=table["quantized_row_multiple"],
         f16_scratch_in_flash_attn=table["f16_scratch_in_flash_attn"],

@@ -76,6 +76,7 @@ class Overrides:
             self._rules.append((pattern, _buffer_index(override.buffer, device_ids)))
         self.any = bool(self._rules) or self._n_cpu_moe > 0
         self._experts = re.compile(EXPERTS)
+        self.patterns = _patterns(settings, [index for _, index in self._rules])
 
     def target(self, name: str, block: int) -> int | None:
         """Device index or HOST for an overridden tensor, None for the others. The first match wins."""
@@ -85,6 +86,15 @@ class Overrides:
         if 0 <= block < self._n_cpu_moe and self._experts.search(name):
             return HOST
         return None
+
+
+def _patterns(settings: RunSettings, indexes: Sequence[int]) -> tuple[tuple[str, int], ...]:
+    """(regular expression, device index) pairs, in the order in which the first match wins."""
+    patterns = [(override.pattern, index) for override, index in zip(settings.tensor_overrides, indexes, strict=True)]
+    if settings.n_cpu_moe:
+        blocks = "|".join(str(block) for block in range(settings.n_cpu_moe))
+        patterns.append((rf"blk\.({blocks}){EXPERTS}", HOST))
+    return tuple(patterns)
 
 
 def _buffer_index(buffer: str, device_ids: Sequence[str]) -> int:

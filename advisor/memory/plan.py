@@ -6,18 +6,11 @@ from collections.abc import Sequence
 
 from advisor.ggml_types import BY_NAME
 from advisor.host import Device
-from advisor.memory.cache import layer_cache_bytes, padded_v_width, place_cache, refusal
-from advisor.memory.compute.buffers import (
-    host_inputs_bytes,
-    single_device_bytes,
-    widest_block_bytes,
-    with_host_blocks,
-    with_host_experts,
-)
-from advisor.memory.compute.terms import Reserve, mask_bytes, reserve
-from advisor.memory.engine_spec import BackendRules, EngineSpec
-from advisor.memory.placement import HOST, Overrides, place_layers
-from advisor.memory.types import DevicePlan, HostPlan, Interval, MemoryPlan
+from advisor.memory.cache import place_cache, refusal
+from advisor.memory.compute import ComputeModel
+from advisor.memory.engine_spec import EngineSpec
+from advisor.memory.placement import Overrides, place_layers
+from advisor.memory.types import DevicePlan, HostPlan, MemoryPlan
 from advisor.memory.weights import WeightBytes, place_weights
 from advisor.model.spec import ModelSpec
 from advisor.settings import RunSettings
@@ -29,6 +22,7 @@ class Planner:
     def __init__(self, spec: ModelSpec, engine: EngineSpec, devices: Sequence[Device], *, server: bool = True) -> None:
         self._spec, self._engine, self._devices, self._server = spec, engine, devices, server
         self._backends = [engine.backends[device.backend] for device in devices]
+        self._compute = ComputeModel(spec, engine, self._backends)
         self._placed: dict[tuple[object, ...], tuple[tuple[int, ...], Overrides, WeightBytes]] = {}
 
     def _place(self, settings: RunSettings) -> tuple[tuple[int, ...], Overrides, WeightBytes]:
@@ -43,15 +37,21 @@ class Planner:
             known = self._placed[key] = (placement, overrides, weights)
         return known
 
-    def plan(self, settings: RunSettings) -> MemoryPlan:
-        """Bytes per device and component. `settings` come from resolve_settings for the same devices."""
+    def is_linear(self, settings: RunSettings) -> bool:
+        """Whether a plan that is not `exact` has the exact compute buffers all the same."""
+        placement, overrides, _ = self._place(settings)
+        return self._compute.is_linear(settings, placement, overrides)
+
+    def plan(self, settings: RunSettings, *, exact: bool = True) -> MemoryPlan:
+        """Bytes per device and component. `settings` come from resolve_settings for the same devices.
+
+        Without `exact` compute buffers may be interpolated between those of earlier plans.
+        """
         spec, engine, backends = self._spec, self._engine, self._backends
         placement, overrides, weights = self._place(settings)
         cache, host_cache = place_cache(spec, settings, placement, backends)
-        flash, off_by_auto, unsupported = resolve_flash_attn(spec, settings, placement, backends)
-        computes, host_compute = _compute(
-            spec, settings, engine, backends, placement, weights, overrides, flash, off_by_auto, unsupported
-        )
+        flash = self._compute.flash_attn(settings, placement, overrides)
+        computes, host_compute = self._compute.buffers(settings, placement, overrides, exact=exact)
         plans = []
         for index, device in enumerate(self._devices):
             blocks = [i for i in range(spec.n_layer_all) if placement[i] == index]
@@ -97,131 +97,6 @@ def plan_memory(
 ) -> MemoryPlan:
     """One plan; for many plans of one model keep a Planner."""
     return Planner(spec, engine, devices, server=server).plan(settings)
-
-
-def resolve_flash_attn(
-    spec: ModelSpec, settings: RunSettings, placement: Sequence[int], backends: Sequence[BackendRules]
-) -> tuple[bool, bool, bool]:
-    """(flash attention in the graph, switched off by auto, some device cannot run it though it is on)."""
-    if settings.flash_attn == "off" or spec.flash_attn_forced_off:
-        return False, False, False
-    runs = True
-    checked: set[tuple[int, int, int, int]] = set()
-    for layer in spec.layers:
-        device = placement[layer.il]
-        if layer.attention == "none" or device == HOST:
-            continue
-        head_v = spec.shapes.head_size_v_mla and layer.head_size_v if layer.attention == "latent" else layer.head_size_v
-        key = (device, layer.head_size_k, head_v, layer.n_head // layer.n_head_kv)
-        if key in checked:
-            continue
-        checked.add(key)
-        backend = backends[device]
-        types = {settings.cache_type_k.lower(), settings.cache_type_v.lower()}
-        runs = runs and backend.runs_flash_attn(*key[1:]) and types <= backend.cache_types
-    if runs:
-        return True, False, False
-    quantized_v = BY_NAME[settings.cache_type_v.lower()].is_quantized
-    if settings.flash_attn == "auto" and not quantized_v:
-        return False, True, False
-    return True, False, True
-
-
-def _compute(
-    spec: ModelSpec, settings: RunSettings, engine: EngineSpec, backends: Sequence[BackendRules],
-    placement: Sequence[int], weights: WeightBytes, overrides: Overrides,
-    flash: bool, off_by_auto: bool, unsupported: bool,
-) -> tuple[list[Interval], Interval]:  # fmt: skip
-    """(compute per device, compute on the host)."""
-    if not backends:
-        r = reserve(
-            spec, settings, engine.input_copies_cpu, on_cpu=True, flash=flash, off_by_auto=off_by_auto, scratch=False
-        )
-        total = single_device_bytes(r, spec.layers, with_output=True)
-        return [], Interval(total, total, total)
-    r = reserve(
-        spec, settings, engine.input_copies_gpu, on_cpu=False, flash=flash, off_by_auto=off_by_auto,
-        scratch=flash and backends[0].f16_scratch_in_flash_attn,
-    )  # fmt: skip
-    everything_on_gpu = HOST not in placement and settings.kv_offload and not overrides.any
-    host = host_inputs_bytes(r)
-    if unsupported:
-        return _unsupported_flash(r, backends, placement, host)
-    if everything_on_gpu:
-        return _all_on_gpu(r, backends, placement, host)
-    return _mixed(r, backends, placement, weights, host)
-
-
-def _all_on_gpu(
-    r: Reserve, backends: Sequence[BackendRules], placement: Sequence[int], host: int
-) -> tuple[list[Interval], Interval]:
-    spec = r.spec
-    used = sorted(set(placement))
-    pipeline = len(backends) > 1 and all(backend.pipeline_copies > 1 for backend in backends)
-    mask, row = mask_bytes(r), 4 * r.n_tokens * spec.n_embd
-    computes = []
-    for index in range(len(backends)):
-        layers = [layer for layer in spec.layers if placement[layer.il] == index]
-        has_output = placement[spec.n_layer_all] == index
-        if not layers and not has_output:
-            computes.append(Interval(0, 0, 0))
-            continue
-        value = single_device_bytes(r, layers, with_output=has_output)
-        if not pipeline:
-            computes.append(Interval(value, value, value))
-            continue
-        value += 3 * mask + (12 if index == used[0] else 7) * row
-        computes.append(Interval(int(value * 0.97), value, int(value * 1.03)))
-    if pipeline:
-        host = host - mask - r.copies * row + 4 * mask + 10 * row
-    return computes, Interval(host, host, host)
-
-
-def _unsupported_flash(
-    r: Reserve, backends: Sequence[BackendRules], placement: Sequence[int], host: int
-) -> tuple[list[Interval], Interval]:
-    """`-fa on` where a device has no kernel for the head size: the operation runs on the CPU."""
-    spec, t = r.spec, r.n_tokens
-    computes = []
-    for index in range(len(backends)):
-        layers = [layer for layer in spec.layers if placement[layer.il] == index]
-        value = widest_block_bytes(r, layers, attention=False) + 40 * t if layers else 0
-        computes.append(Interval(value, value, value))
-    moved = max(
-        layer_cache_bytes(layer, r.settings, 0, None) + 4 * t * (layer.n_head * (layer.head_size_k + layer.head_size_v))
-        for layer in spec.layers
-        if layer.attention != "none"
-    )
-    value = max(host, mask_bytes(r) + moved + 4 * t * (spec.n_embd + 9))
-    return computes, Interval(value, value, value)
-
-
-def _mixed(
-    r: Reserve, backends: Sequence[BackendRules], placement: Sequence[int], weights: WeightBytes, host: int
-) -> tuple[list[Interval], Interval]:  # fmt: skip
-    """Weights, experts or cache on the host: the first GPU computes them too for large batches."""
-    spec, settings = r.spec, r.settings
-    padded_v = padded_v_width(spec, settings)
-    host_layers = [layer for layer in spec.layers if placement[layer.il] == HOST or not settings.kv_offload]
-    caches = [layer_cache_bytes(layer, settings, padded_v, None) for layer in host_layers]
-    computes = []
-    helper = min((p for p in placement if p != HOST), default=0)
-    for index in range(len(backends)):
-        layers = [layer for layer in spec.layers if placement[layer.il] == index]
-        has_output = placement[spec.n_layer_all] == index
-        if not layers and not has_output and index != helper:
-            computes.append(Interval(0, 0, 0))
-            continue
-        full = single_device_bytes(r, layers or spec.layers, with_output=has_output)
-        if not settings.op_offload or index != helper:
-            computes.append(Interval(full, full, full))
-        elif HOST in placement or not settings.kv_offload:
-            computes.append(with_host_blocks(r, full, weights.host_tensors, host_layers, caches))
-        else:
-            computes.append(with_host_experts(r, full, weights.host_tensors))
-    if not settings.op_offload:
-        host = single_device_bytes(r, spec.layers, with_output=placement[spec.n_layer_all] == HOST)
-    return computes, Interval(host, host, host)
 
 
 def _extras(spec: ModelSpec, settings: RunSettings, engine: EngineSpec) -> dict[str, int]:

@@ -27,14 +27,14 @@ def resolve_settings(
     padding = defaults["context_padding"]
     wished = asked.n_ctx if asked.n_ctx else spec.n_ctx_train
     n_ctx = round_up(max(wished, 1), padding)
+    n_batch = asked.n_batch or defaults["n_batch"]
+    if spec.causal:
+        n_batch = min(n_batch, n_ctx)  # before the slots round the context up
     if kv_unified:
         n_ctx_seq = n_ctx
     else:
         n_ctx_seq = round_up(max(n_ctx // n_parallel, 1), padding)
         n_ctx = n_ctx_seq * n_parallel
-    n_batch = asked.n_batch or defaults["n_batch"]
-    if spec.causal:
-        n_batch = min(n_batch, n_ctx)
     n_ubatch = min(n_batch, asked.n_ubatch or defaults["n_ubatch"])
     rows = 0 if (not server or engine.server_reserves_every_row) else n_parallel
     return RunSettings(

@@ -101,6 +101,7 @@ def describe(header: GgufHeader, rule: ArchRule, *, load_mtp: bool = False) -> M
         parameters=sum(_elements(tensor) for tensor in tensors),
         arch_rule=rule.file,
         notes=tuple(notes),
+        metadata=header.metadata,
     )
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from advisor.gguf_header.types import Value
+
 
 class WeightTensor(NamedTuple):
     """One tensor of the file with the place the engine gives it.
@@ -98,3 +100,4 @@ class ModelSpec(NamedTuple):
     parameters: int
     arch_rule: str  # "arch/llama.toml", or "" when assumed
     notes: tuple[str, ...]  # oddities worth telling
+    metadata: Mapping[str, Value]  # the header's own

@@ -78,7 +78,7 @@ def _row(search: Search, request: RequestedSettings, name: str) -> ContextRow:
         pool = int(wanted) * search.slots
         if pool > max(search.ceiling, int(policy["table_shows_to_n_ctx"]) * search.slots if grows else 0):
             continue
-        judged = search.evaluator.judge(request._replace(n_ctx=pool))
+        judged = search.evaluator.look(request._replace(n_ctx=pool))
         device, need, usable = tightest(search, judged)
         points.append(ContextPoint(int(wanted), judged.fits, device, need, usable))
     max_n_ctx = longest.plan.settings.n_ctx if longest else None

@@ -12,7 +12,7 @@ from advisor.memory.types import MemoryPlan
 from advisor.model.spec import ModelSpec
 from advisor.recommend.budget import Budget, Shortfall, shortfalls
 from advisor.recommend.policy import Intent, Policy
-from advisor.settings import RequestedSettings
+from advisor.settings import RequestedSettings, RunSettings
 from advisor.speed import Speed, SpeedModel
 
 
@@ -48,21 +48,39 @@ class Evaluator:
         ]
         self._planner = Planner(spec, engine, devices, server=tool == "server")
         self._judged: dict[RequestedSettings, Judged] = {}
+        self._n_sketched = 0
 
     def judge(self, request: RequestedSettings) -> Judged:
         """Plan `request` and hold it against the budget."""
         known = self._judged.get(request)
         if known is None:
-            n_devices = len(self.host.devices)
-            settings = resolve_settings(request, self.spec, self.engine, tool=self._tool, n_devices=n_devices)
-            plan = self._planner.plan(settings)
+            plan = self._planner.plan(self._resolve(request))
             known = self._judged[request] = Judged(request, plan, shortfalls(plan, self.budget))
         return known
 
+    def sketch(self, request: RequestedSettings) -> Judged:
+        """As `judge`, with compute buffers between those of earlier candidates: to find where to look."""
+        known = self._judged.get(request)
+        if known is None:
+            self._n_sketched += 1
+            plan = self._planner.plan(self._resolve(request), exact=False)
+            known = Judged(request, plan, shortfalls(plan, self.budget))
+        return known
+
+    def look(self, request: RequestedSettings) -> Judged:
+        """As `judge`, the quick way where that gives the same bytes."""
+        if request not in self._judged and self._planner.is_linear(self._resolve(request)):
+            return self.sketch(request)
+        return self.judge(request)
+
+    def _resolve(self, request: RequestedSettings) -> RunSettings:
+        n_devices = len(self.host.devices)
+        return resolve_settings(request, self.spec, self.engine, tool=self._tool, n_devices=n_devices)
+
     @property
     def n_judged(self) -> int:
-        """How many different candidates were planned."""
-        return len(self._judged)
+        """How many candidates were planned."""
+        return len(self._judged) + self._n_sketched
 
     def speed_if_it_fitted(self, judged: Judged, share: float, intent: Intent) -> float:
         """Tokens/s of a candidate with everything on the GPUs if its weights were `share` of their size."""

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from advisor.ggml_types import BY_NAME
 from advisor.recommend.evaluate import Evaluator, Judged, cost
 from advisor.recommend.policy import Intent, Policy
+from advisor.recommend.solve import Border, everywhere, on_devices, settle, sketch_border
 from advisor.settings import RequestedSettings
 from advisor.speed import Speed
 from advisor.units import round_up
@@ -105,56 +106,21 @@ class Search:
         best = self.evaluator.judge(request._replace(n_ctx=high))
         if best.fits:
             return best
-        first = self.evaluator.judge(request._replace(n_ctx=low))
-        if not first.fits:
+        if best.plan.refused is not None:
             return None
-        return self._bisect_context(request, low, high, first)
-
-    def _bisect_context(self, request: RequestedSettings, low: int, high: int, best: Judged) -> Judged:
-        """Memory is all but linear in n_ctx, so the interpolated guess is nearly always next to the answer."""
-        step = self.step
-        low_step, high_step = low // step, -(-high // step)
-        low_over = _headroom(best, self)
-        high_over = _headroom(self.evaluator.judge(request._replace(n_ctx=high)), self)
-        while high_step - low_step > 1:
-            span = high_step - low_step
-            share = -low_over / (high_over - low_over) if high_over > low_over else 0.5
-            guess = low_step + min(max(int(span * share), 1), span - 1)
-            judged = self.evaluator.judge(request._replace(n_ctx=guess * step))
-            over = _headroom(judged, self)
-            if judged.fits:
-                best, low_step, low_over = judged, guess, over
-                probe = self.evaluator.judge(request._replace(n_ctx=min((guess + 1) * step, high)))
-                if not probe.fits:
-                    return best
-                best, low_step, low_over = probe, guess + 1, _headroom(probe, self)
-            else:
-                high_step, high_over = guess, over
-        return best
-
-    def most(self, make: Callable[[int], RequestedSettings], low: int, high: int) -> Judged | None:
-        """The candidate make(i) with the largest i in [low, high] whose GPU part fits, if its host part fits too.
-
-        A larger i puts more on the GPUs, so their need grows with i and the host's need falls.
-        """
-        best = self._most_on_devices(make, low, high)
-        return best if best is not None and best.fits else None
-
-    def _most_on_devices(self, make: Callable[[int], RequestedSettings], low: int, high: int) -> Judged | None:
-        best: Judged | None = None
-        while low <= high:
-            middle = (low + high) // 2
-            judged = self.evaluator.judge(make(middle))
-            if judged.fits_devices:
-                best, low = judged, middle + 1
-            else:
-                high = middle - 1
-        return best
+        first, last = low // self.step, high // self.step
+        border = sketch_border(
+            self.evaluator, lambda i: request._replace(n_ctx=max(i * self.step, low)), first, last, everywhere
+        )
+        return settle(self.evaluator, border, everywhere)
 
     def fill_devices(self, request: RequestedSettings) -> Judged | None:
         """As many layers on the GPUs as fit there, whatever the host says."""
         every = self.spec.n_layer_all + 1
-        return self._most_on_devices(lambda layers: request._replace(n_gpu_layers=layers), 1, every)
+        border = sketch_border(
+            self.evaluator, lambda layers: request._replace(n_gpu_layers=layers), 1, every, on_devices
+        )
+        return settle(self.evaluator, border, on_devices)
 
     # -- families of candidates ------------------------------------------------------------------------------------
 
@@ -166,27 +132,35 @@ class Search:
         request = self.base._replace(n_gpu_layers=self.spec.n_layer_all + 1, cache_type_k=pair[0], cache_type_v=pair[1])
         return self.longest(request, min(self.floor, self.ceiling), self.ceiling)
 
-    def split(self, pair: tuple[str, str], n_ctx: int, n_ubatch: int | None) -> Judged | None:
-        """As much as possible on the GPUs at this context: experts leave first, then whole layers."""
+    def split(self, pair: tuple[str, str], n_ctx: int, n_ubatch: int | None) -> Border | None:
+        """As much as possible on the GPUs at this context: experts leave first, then whole layers.
+
+        A larger i puts more on the GPUs, so their need grows with i and the host's need falls.
+        """
         base = self.base._replace(n_ctx=n_ctx, cache_type_k=pair[0], cache_type_v=pair[1])
         if n_ubatch is not None and base.n_ubatch is None:
             base = base._replace(n_ubatch=n_ubatch)
-        every = self.spec.n_layer_all + 1
-        pinned = self.wishes.pinned
-        n_blocks = self.spec.n_layer_all
+        every, n_blocks, pinned = self.spec.n_layer_all + 1, self.spec.n_layer_all, self.wishes.pinned
         has_experts = any(layer.n_ff_expert for layer in self.spec.layers)
         if has_experts and pinned.n_cpu_moe is None and not pinned.cpu_moe and not pinned.tensor_overrides:
             layers = pinned.n_gpu_layers if pinned.n_gpu_layers is not None else every
-            found = self.most(
-                lambda kept: base._replace(n_gpu_layers=layers, n_cpu_moe=n_blocks - kept), 0, n_blocks - 1
+            border = sketch_border(
+                self.evaluator,
+                lambda kept: base._replace(n_gpu_layers=layers, n_cpu_moe=n_blocks - kept),
+                0,
+                n_blocks - 1,
+                on_devices,
             )
-            if found is not None:
-                return found
+            if border.judged.fits_devices:
+                return border
             base = base._replace(n_cpu_moe=n_blocks)
         if pinned.n_gpu_layers is not None:
-            judged = self.evaluator.judge(base)
-            return judged if judged.fits else None
-        return self.most(lambda layers: base._replace(n_gpu_layers=layers), 1, every)
+            border = sketch_border(self.evaluator, lambda _: base, 0, 0, on_devices)
+        else:
+            border = sketch_border(
+                self.evaluator, lambda layers: base._replace(n_gpu_layers=layers), 1, every, on_devices
+            )
+        return border if border.judged.fits_devices else None
 
     def on_cpu(self, pair: tuple[str, str]) -> Judged | None:
         """Nothing on a GPU; the context stays at the comfortable one, since RAM is shared with everything else."""
@@ -218,16 +192,34 @@ class Search:
         return Found(tuple(self.rank(list(found.values()))), self.floor, self.ceiling)
 
     def _add_splits(self, keep: Callable[[Judged | None], None]) -> None:
-        contexts = self._split_contexts()
+        """Sketch a split for every cache type and context, then settle those that may matter."""
+        borders: dict[RequestedSettings, Border] = {}
+
+        def add(pair: tuple[str, str], n_ctx: int, n_ubatch: int | None) -> None:
+            border = self.split(pair, n_ctx, n_ubatch)
+            if border is not None and border.judged.fits:
+                borders[border.judged.request] = border
+
         for pair in self.cache_pairs():
-            for n_ctx in contexts:
-                judged = self.split(pair, n_ctx, None)
-                keep(judged)
-                if judged is None or not judged.plan.read_host_bytes:
-                    continue
+            for n_ctx in self._split_contexts():
+                add(pair, n_ctx, None)
+        ranked = self.rank([border.judged for border in borders.values()])
+        for best in ranked[:1]:  # a larger micro-batch reads prompts faster where weights must be copied in
+            request = best.judged.request
+            if self.wishes.pinned.n_ubatch is None and best.judged.plan.read_host_bytes:
                 for n_ubatch in self.policy.search["n_ubatch_with_host_weights"]:
-                    if self.wishes.pinned.n_ubatch is None and n_ubatch != judged.plan.settings.n_ubatch:
-                        keep(self.split(pair, n_ctx, n_ubatch))
+                    if n_ubatch != best.judged.plan.settings.n_ubatch:
+                        pair = (request.cache_type_k or "f16", request.cache_type_v or "f16")
+                        add(pair, request.n_ctx or 0, n_ubatch)
+        ranked = self.rank([border.judged for border in borders.values()])
+        if not ranked:
+            return
+        worth = ranked[:2]
+        worth.append(min(ranked, key=lambda r: r.speed.turn_seconds.value))
+        worth.append(max(ranked, key=lambda r: (r.judged.plan.settings.n_ctx, -r.cost)))
+        worth += [r for r in ranked if r.judged.plan.settings.cache_type_k == "f16"][:1]
+        for request in dict.fromkeys(r.judged.request for r in worth):
+            keep(settle(self.evaluator, borders[request], on_devices))
 
     def _split_contexts(self) -> list[int]:
         if self.wishes.pinned.n_ctx is not None:
@@ -248,13 +240,3 @@ class Search:
             ranked.append(Ranked(judged, speed, price))
         ranked.sort(key=lambda r: (r.cost, -r.judged.plan.settings.n_ctx, r.judged.plan.settings.cache_type_k != "f16"))
         return ranked
-
-
-def _headroom(judged: Judged, search: Search) -> float:
-    """Bytes over the budget (negative = free) of the tightest place; used for interpolation only."""
-    plan, budget = judged.plan, search.evaluator.budget
-    over = [
-        device.planned_bytes - limit.usable_bytes for device, limit in zip(plan.devices, budget.devices, strict=True)
-    ]
-    over.append(plan.host.planned_bytes - budget.ram_usable_bytes)
-    return float(max(over))

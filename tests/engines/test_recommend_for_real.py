@@ -122,7 +122,7 @@ def graph_compute(model_path: Path, settings: dict[str, Any]) -> int:
         type_v=BY_NAME[settings["cache_type_v"]].id, swa_full=settings["swa_full"], n_outputs=settings["n_parallel"],
     )  # fmt: skip
     n_layer = int(str(header.metadata["gemma3.block_count"]))
-    return compute_bytes(model, asked, GraphPlacement(0, (CPU,) * (n_layer + 1)))[CPU]
+    return compute_bytes(model, asked, GraphPlacement(0, (CPU,) * (n_layer + 1)), ())[CPU]
 
 
 @pytest.mark.parametrize("wishes", RECOMMENDED, ids=" ".join)

@@ -12,7 +12,10 @@ import tomli
 
 from advisor.gguf_header import GgufHeader, read_snapshot
 from advisor.host import Device
-from advisor.memory.engine_spec import EngineSpec, parse_engine
+from advisor.memory.compute import ComputeModel
+from advisor.memory.engine_spec import BackendRules, EngineSpec, parse_engine
+from advisor.memory.graph import GraphPlacement, GraphSettings
+from advisor.memory.placement import Overrides, place_layers
 from advisor.memory.plan import plan_memory
 from advisor.memory.resolve import resolve_settings
 from advisor.memory.types import MemoryPlan
@@ -98,6 +101,27 @@ def requested(cell: dict[str, Any]) -> RequestedSettings:
         load_mode="none",
         repack=bool(s.get("extra", 1)),
     )
+
+
+class GraphInputs(NamedTuple):
+    """What the graph model takes for one cell."""
+
+    model: ComputeModel
+    settings: GraphSettings
+    placement: GraphPlacement
+    devices: tuple[BackendRules, ...]
+
+
+def graph_inputs(cell: dict[str, Any]) -> GraphInputs:
+    """A cell as the graph model sees it."""
+    n = len(cell["free_mib"])
+    model, rules = spec(cell["model"]), (engine().backends["cuda"],) * n
+    tool = "server" if cell["settings"]["no"] else "cli"
+    settings = resolve_settings(requested(cell), model, engine(), tool=tool, n_devices=n)
+    compute = ComputeModel(model, engine(), rules)
+    placement = place_layers(settings, model.n_layer_all, [mib << 20 for mib in cell["free_mib"]])
+    overrides = Overrides(settings, [f"CUDA{i}" for i in range(n)])
+    return GraphInputs(compute, *compute.values(settings, placement, overrides), rules)
 
 
 def planned(cell: dict[str, Any]) -> Planned:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
 from advisor.memory.graph.alloc import BufferRule
@@ -10,33 +9,18 @@ from advisor.memory.graph.coverage import UNMODELLED, VERIFIED
 from advisor.memory.graph.model import CPU, GraphModel, GraphPlacement, GraphSettings, Hyper
 from advisor.memory.graph.reduce import Reduction, needed_blocks
 from advisor.memory.graph.sched import Scheduler
-from advisor.memory.graph.support import cuda_supports, flash_resolves
+from advisor.memory.graph.support import flash_resolves, supports
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from advisor.gguf_header.types import GgufHeader
+    from advisor.memory.engine_spec import BackendRules
     from advisor.memory.graph.ffn import Builder
 
-GPU_ALIGNMENT = 128
 HOST_ALIGNMENT = 32
 WHOLE = frozenset(("dsa",))  # a leaf per block: every block counts
 SLICED = frozenset(("gemma3n", "gemma4"))  # per-block slices cross devices, one copy each
-
-FAMILIES: dict[str, tuple[str, str]] = {
-    "transformer": ("transformer", "Transformer"),
-    "mamba": ("mamba", "Mamba"),
-    "delta": ("delta", "DeltaNet"),
-    "mla": ("mla", "Latent"),
-    "mla_full": ("mla", "Latent"),
-    "dsa": ("mla", "SparseLatent"),
-    "gemma4": ("gemma", "Gemma4"),
-    "gemma3n": ("gemma", "Gemma3n"),
-    "lightning": ("lightning", "Lightning"),
-    "rwkv": ("rwkv", "Rwkv"),
-    "bert": ("encoder", "Bert"),
-    "encoder": ("encoder", "Encoder"),
-    "diffusion": ("encoder", "NoCache"),
-    "kda": ("kda", "Kimi"),
-}
 
 __all__ = [
     "CPU",
@@ -77,17 +61,49 @@ def graph_model(header: GgufHeader) -> GraphModel:
 
 
 def builder_class(family: str) -> type[Builder]:
-    """The builder of an architecture family; its module is loaded when first needed."""
-    module, name = FAMILIES[family]
-    found: type[Builder] = getattr(importlib.import_module(f"advisor.memory.graph.{module}"), name)
-    return found
+    """The builder of an architecture family; only its own module is loaded, each costs start-up time."""
+    if family == "transformer":
+        from advisor.memory.graph.transformer import Transformer
+
+        return Transformer
+    if family == "mamba":
+        from advisor.memory.graph.mamba import Mamba
+
+        return Mamba
+    if family == "delta":
+        from advisor.memory.graph.delta import DeltaNet
+
+        return DeltaNet
+    if family in ("mla", "mla_full", "dsa"):
+        from advisor.memory.graph.mla import Latent, SparseLatent
+
+        return SparseLatent if family == "dsa" else Latent
+    if family in ("gemma4", "gemma3n"):
+        from advisor.memory.graph.gemma import Gemma3n, Gemma4
+
+        return Gemma4 if family == "gemma4" else Gemma3n
+    if family == "lightning":
+        from advisor.memory.graph.lightning import Lightning
+
+        return Lightning
+    if family == "rwkv":
+        from advisor.memory.graph.rwkv import Rwkv
+
+        return Rwkv
+    if family == "kda":
+        from advisor.memory.graph.kda import Kimi
+
+        return Kimi
+    from advisor.memory.graph.encoder import Bert, Encoder, NoCache
+
+    return {"bert": Bert, "encoder": Encoder, "diffusion": NoCache}[family]
 
 
 def compute_bytes(
-    model: GraphModel, settings: GraphSettings, placement: GraphPlacement, hyper: Hyper | None = None,
-    full: bool = False, pins: bool = False,
+    model: GraphModel, settings: GraphSettings, placement: GraphPlacement, devices: Sequence[BackendRules],
+    hyper: Hyper | None = None, full: bool = False, pins: bool = False,
 ) -> dict[int, int]:  # fmt: skip
-    """Bytes of the compute buffer of every GPU (0, 1, ...) and of the host (CPU).
+    """Bytes of the compute buffer of every GPU (0, 1, ...) and of the host (CPU); `devices` are the GPUs' rules.
 
     `pins`: the builder ties a few nodes to a device. The engine's size-only reserve (its own fit, its memory report)
     forgets these ties before it schedules; a real load keeps them. `full`: build every block.
@@ -96,36 +112,44 @@ def compute_bytes(
         raise UnmodelledGraphError(model.arch)
     h = hyper if hyper is not None else Hyper(model)
     try:
-        sizes = _Job(model, h, settings, placement, pins).sizes(full)
+        sizes = _Job(model, h, settings, placement, devices, pins).sizes(full)
     except KeyError as error:
         raise UnmodelledGraphError(f"{model.arch}: no tensor {error.args[0]}") from error
     return {**{i: sizes[i] for i in range(placement.n_gpu)}, CPU: sizes[-1]}
 
 
 def flash_attention(
-    model: GraphModel, settings: GraphSettings, placement: GraphPlacement, hyper: Hyper | None = None
-) -> bool:
+    model: GraphModel, settings: GraphSettings, placement: GraphPlacement, devices: Sequence[BackendRules],
+    hyper: Hyper | None = None,
+) -> bool:  # fmt: skip
     """Whether flash attention ends up on, as "auto" decides it: every node must land on its block's device."""
     if model.arch in UNMODELLED:
         raise UnmodelledGraphError(model.arch)
-    return _Job(model, hyper if hyper is not None else Hyper(model), settings, placement, False).flash()
+    h = hyper if hyper is not None else Hyper(model)
+    return _Job(model, h, settings, placement, devices, False).flash()
 
 
 class _Job:
     """One estimate: what its graphs have in common."""
 
     def __init__(
-        self, model: GraphModel, h: Hyper, settings: GraphSettings, placement: GraphPlacement, pins: bool
-    ) -> None:
+        self, model: GraphModel, h: Hyper, settings: GraphSettings, placement: GraphPlacement,
+        devices: Sequence[BackendRules], pins: bool,
+    ) -> None:  # fmt: skip
         self.model, self.h, self.s, self.p, self.pins = model, h, settings, placement, pins
+        self.devices = devices
         n = min(settings.n_ctx, settings.n_ubatch)
         self.tokens = -(-n // settings.n_seq) * settings.n_seq
         self.outputs = min(n, settings.n_outputs or settings.n_batch)
         self.full_offload = all(d != CPU for d in placement.layers)
         self.simple = self.full_offload and settings.kv_offload and not placement.overrides
-        self.pipeline = self.simple and placement.n_gpu > 1
-        gpu, host = BufferRule(GPU_ALIGNMENT, True), BufferRule(HOST_ALIGNMENT, False)
-        self.scheduler = Scheduler([gpu] * placement.n_gpu + [host], cuda_supports, settings.op_offload, self.pipeline)
+        self.pipeline = self.simple and placement.n_gpu > 1 and all(rules.pipeline_copies > 1 for rules in devices)
+        buffers = [
+            BufferRule(rules.alignment_bytes, rules.quantized_row_multiple, rules.f16_scratch_in_flash_attn)
+            for rules in devices
+        ]
+        buffers.append(BufferRule(HOST_ALIGNMENT))
+        self.scheduler = Scheduler(buffers, supports(devices), settings.op_offload, self.pipeline)
 
     def build(self, ids: list[int], flash: bool, probe: bool = False) -> Builder:
         """The graph of the blocks `ids`; `probe` = the small one, a token per sequence, that tries flash attention."""
@@ -147,7 +171,7 @@ class _Job:
 
     def flash(self, reduction: Reduction | None = None) -> bool:
         """What the flash-attention setting comes to."""
-        known = flash_resolves(self.h, self.s, self.p)
+        known = flash_resolves(self.h, self.s, self.p, self.devices)
         if known is not None:
             return known
         probe = self.build(reduction.ids if reduction is not None else list(range(self.h.n_layer)), True, True)

@@ -80,22 +80,27 @@ class FreeList:
 
 
 class BufferRule:
-    """How one backend's buffers size and align tensors. `pads` = the CUDA rules (row padding, attention scratch)."""
+    """How one backend's buffers size and align tensors.
 
-    __slots__ = ("alignment", "pads")
+    `row_multiple`: elements to which the last row of a quantised tensor is padded, 0 = none. `scratch`: flash
+    attention keeps f16 copies of a cache of another type behind its result.
+    """
 
-    def __init__(self, alignment: int, pads: bool) -> None:
+    __slots__ = ("alignment", "row_multiple", "scratch")
+
+    def __init__(self, alignment: int, row_multiple: int = 0, scratch: bool = False) -> None:
         self.alignment = alignment
-        self.pads = pads
+        self.row_multiple = row_multiple
+        self.scratch = scratch
 
     def size(self, t: Tensor) -> int:
         """Bytes the buffer reserves for `t`, aligned."""
         size = n_bytes(t)
-        if self.pads:
-            if t.op == "FLASH_ATTN_EXT":
-                size = attention_bytes(t, size)
-            elif BLOCK[t.type] > 1 and t.ne[0] % 512:
-                size += row_size(t.type, 512 - t.ne[0] % 512)
+        if self.scratch and t.op == "FLASH_ATTN_EXT":
+            size = attention_bytes(t, size)
+        multiple = self.row_multiple
+        if multiple and BLOCK[t.type] > 1 and t.ne[0] % multiple:
+            size += row_size(t.type, multiple - t.ne[0] % multiple)
         return -(-size // self.alignment) * self.alignment
 
 

@@ -1,40 +1,35 @@
-"""What a CUDA device can run: the few operations that fall back to the CPU, and what "-fa auto" becomes."""
+"""What the devices can run: the few operations that fall back to the CPU, and what "-fa auto" becomes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
+from advisor.memory.engine_spec import BackendRules
 from advisor.memory.graph.model import CPU, GraphPlacement, GraphSettings, Hyper
-from advisor.memory.graph.tensor import BLOCK, Tensor
-
-ROWS_READABLE = frozenset((0, 1, 2, 3, 6, 7, 8, 26, 30))  # table types get_rows reads: f32 f16 q4 q5 q8_0 i32 bf16
-SQUARE_HEADS = frozenset((40, 64, 72, 80, 96, 112, 128, 256))
+from advisor.memory.graph.tensor import BLOCK, NAMES, Tensor
 
 
-def head_runs(hk: int, hv: int, group: int, masked: bool, cells: int) -> bool:
-    """Whether the flash-attention kernel exists for these head sizes."""
-    if hk in SQUARE_HEADS:
-        return hv == hk
-    grouped = group >= 2 and masked and cells % 256 == 0
-    if hk == 192:
-        return hv == 128 and grouped and group % 8 == 0
-    if hk == 320:
-        return hv == 256 and grouped and group % 32 == 0
-    if hk == 512:
-        return hv == hk and grouped
-    return hk == 576 and hv == 512 and grouped
+def supports(devices: Sequence[BackendRules]) -> Callable[[int, Tensor], bool]:
+    """The question whether device number `backend` runs a node."""
+
+    def runs(backend: int, t: Tensor) -> bool:
+        rules = devices[backend]
+        if t.op == "FLASH_ATTN_EXT":
+            q, k, v = t.src[0], t.src[1], t.src[2]
+            if NAMES[k.type] not in rules.cache_types or NAMES[v.type] not in rules.cache_types:
+                return False
+            masked = len(t.src) > 3 and k.ne[1] % 256 == 0
+            return rules.runs_flash_attn(k.ne[0], v.ne[0], q.ne[2] // k.ne[2], masked=masked)
+        if t.op == "GET_ROWS" and rules.get_rows_types is not None:
+            return NAMES[t.src[0].type] in rules.get_rows_types
+        return True
+
+    return runs
 
 
-def cuda_supports(backend: int, t: Tensor) -> bool:
-    """Whether a CUDA device runs the node."""
-    del backend
-    if t.op == "FLASH_ATTN_EXT":
-        q, k, v = t.src[0], t.src[1], t.src[2]
-        return head_runs(k.ne[0], v.ne[0], q.ne[2] // k.ne[2], len(t.src) > 3, k.ne[1])
-    if t.op == "GET_ROWS":
-        return t.src[0].type in ROWS_READABLE
-    return True
-
-
-def flash_resolves(h: Hyper, settings: GraphSettings, placement: GraphPlacement) -> bool | None:
+def flash_resolves(
+    h: Hyper, settings: GraphSettings, placement: GraphPlacement, devices: Sequence[BackendRules]
+) -> bool | None:
     """Whether flash attention ends up on; None = the engine tries a small graph and looks where the nodes land."""
     if settings.flash == "off" or h.style.flash_never:
         return False
@@ -43,6 +38,12 @@ def flash_resolves(h: Hyper, settings: GraphSettings, placement: GraphPlacement)
     if placement.n_gpu == 0:
         return True
     plain = settings.kv_offload and all(d != CPU for d in placement.layers) and not placement.overrides
-    if plain and all(h.hk(i) == h.hv(i) and h.hk(i) in SQUARE_HEADS for i in range(h.n_layer) if h.head_kv[i] > 0):
+    types = {NAMES[settings.type_k], NAMES[settings.type_v]}
+    if plain and all(
+        types <= rules.cache_types and h.hk(i) == h.hv(i) and rules.runs_flash_attn(h.hk(i), h.hv(i), 1, masked=False)
+        for rules in devices
+        for i in range(h.n_layer)
+        if h.head_kv[i] > 0
+    ):
         return True
     return None

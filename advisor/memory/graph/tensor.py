@@ -13,6 +13,7 @@ from advisor.ggml_types import GGML_TYPES
 F32, F16, I32, I64 = 0, 1, 26, 27
 BLOCK: dict[int, int] = {t.id: t.block_elements for t in GGML_TYPES.values()}
 BLOCK_BYTES: dict[int, int] = {t.id: t.block_bytes for t in GGML_TYPES.values()}
+NAMES: dict[int, str] = {t.id: t.name for t in GGML_TYPES.values()}
 
 VIEW_OPS = frozenset(("VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE"))
 INPLACE_OPS = frozenset(

@@ -32,7 +32,7 @@ def leaf(kind: int, *ne: int, place: int = -1, weight: bool = False, is_input: b
 
 
 def sizes(graph: Graph, n_gpu: int = 1, pipeline: bool = False) -> list[int]:
-    rules = [BufferRule(128, True)] * n_gpu + [BufferRule(32, False)]
+    rules = [BufferRule(128, 512, True)] * n_gpu + [BufferRule(32)]
     result = Scheduler(rules, lambda b, t: True, True, pipeline).sizes(graph)
     assert result is not None
     return result
@@ -100,17 +100,17 @@ def test_span_of_a_permuted_window_and_row_padding():
     assert n_bytes(window) == 136 * 256
     copy = Tensor("NONE", Q8_0, window.ne, [])
     copy.nb = window.nb
-    assert BufferRule(32, False).size(copy) == 136 * 256
+    assert BufferRule(32).size(copy) == 136 * 256
     padding = (512 - 64) // 32 * 34
-    assert BufferRule(128, True).size(copy) == -(-(136 * 256 + padding) // 128) * 128
+    assert BufferRule(128, 512, True).size(copy) == -(-(136 * 256 + padding) // 128) * 128
 
 
 def test_attention_carries_f16_copies_of_quantised_keys_and_values():
     q, k, v = (leaf(kind, 128, n, 4) for kind, n in ((F32, 512), (Q8_0, 1024), (F16, 1024)))
     t = node("FLASH_ATTN_EXT", [q, k, v], (128, 4, 512, 1))
     plain = 128 * 4 * 512 * 4
-    assert BufferRule(128, True).size(t) == plain + 128 * 1024 * 4 * 2
-    assert BufferRule(32, False).size(t) == plain
+    assert BufferRule(128, 512, True).size(t) == plain + 128 * 1024 * 4 * 2
+    assert BufferRule(32).size(t) == plain
 
 
 def test_host_weight_is_copied_to_the_gpu_for_a_large_batch_only():
@@ -161,7 +161,7 @@ def chain(blocks: int) -> tuple[Graph, list[int]]:
 
 
 def test_replayed_rounds_give_the_peak_of_the_whole_chain():
-    rules = [BufferRule(128, True), BufferRule(32, False)]
+    rules = [BufferRule(128, 512, True), BufferRule(32)]
 
     def run(blocks: int, gaps: list[Gap]) -> list[int] | None:
         return Scheduler(rules, lambda b, t: True, True, False).sizes(chain(blocks)[0], gaps)
@@ -172,5 +172,5 @@ def test_replayed_rounds_give_the_peak_of_the_whole_chain():
 def test_rounds_that_differ_are_not_replayed():
     graph, _ = chain(4)
     graph.nodes[5].ne = (1024, 1, 1, 1)
-    rules = [BufferRule(128, True), BufferRule(32, False)]
+    rules = [BufferRule(128, 512, True), BufferRule(32)]
     assert Scheduler(rules, lambda b, t: True, True, False).sizes(graph, [Gap(1, 2, 3, 10)]) is None

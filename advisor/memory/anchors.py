@@ -1,0 +1,79 @@
+"""Known compute buffers as anchors: what lies between two of them is all but known.
+
+A buffer is the widest moment of a graph whose tensors grow linearly with the context, so between two contexts it is
+close to a line, and three contexts on one line leave no room for anything else. Between placements it hardly changes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TypeAlias
+
+from advisor.memory.graph import CPU, GraphPlacement, GraphSettings
+
+Sizes: TypeAlias = tuple[int, ...]  # bytes per device, the host last
+
+
+class Anchors:
+    """Buffers that were worked out, by context and by placement."""
+
+    def __init__(self) -> None:
+        self._by_context: dict[tuple[object, ...], list[tuple[int, Sizes]]] = {}
+        self._by_placement: dict[tuple[object, ...], list[tuple[int, int, Sizes]]] = {}
+
+    def add(self, settings: GraphSettings, placement: GraphPlacement, sizes: Sizes) -> None:
+        """Remember one answer."""
+        line = self._by_context.setdefault(_context_key(settings, placement), [])
+        line.insert(bisect_left(line, (settings.n_ctx_seq, sizes)), (settings.n_ctx_seq, sizes))
+        near = self._by_placement.setdefault(_placement_key(settings, placement), [])
+        near.append((_on_devices(placement), settings.n_ctx_seq, sizes))
+
+    def guess(self, settings: GraphSettings, placement: GraphPlacement) -> Sizes | None:
+        """The buffers between or beside known ones, None when nothing comparable is known."""
+        line = self._by_context.get(_context_key(settings, placement), [])
+        at = settings.n_ctx_seq
+        if len(line) > 1:
+            above = min(max(bisect_left(line, (at, ())), 1), len(line) - 1)
+            (x0, low), (x1, high) = line[above - 1], line[above]
+            return tuple(a + (b - a) * (at - x0) // (x1 - x0) for a, b in zip(low, high, strict=True))
+        if line:
+            return _grown(line[0][1], settings, at - line[0][0])
+        near = self._by_placement.get(_placement_key(settings, placement))
+        if near:
+            count = _on_devices(placement)
+            _, known_at, sizes = min(near, key=lambda entry: (abs(entry[1] - at), abs(entry[0] - count)))
+            return _grown(sizes, settings, at - known_at)
+        return None
+
+    def on_a_line(self, settings: GraphSettings, placement: GraphPlacement) -> bool:
+        """Whether three known contexts that enclose this one lie on one line, to the byte."""
+        line = self._by_context.get(_context_key(settings, placement), [])
+        at = settings.n_ctx_seq
+        for (x0, a), (x1, b), (x2, c) in zip(line, line[1:], line[2:], strict=False):
+            if x0 <= at <= x2 and all(
+                (q - p) * (x2 - x0) == (r - p) * (x1 - x0) for p, q, r in zip(a, b, c, strict=True)
+            ):
+                return True
+        return False
+
+
+def _context_key(settings: GraphSettings, placement: GraphPlacement) -> tuple[object, ...]:
+    small = settings.n_ctx if settings.n_ctx < settings.n_batch else 0  # short contexts shrink the batch
+    return settings._replace(n_ctx=small, n_ctx_seq=0), placement
+
+
+def _placement_key(settings: GraphSettings, placement: GraphPlacement) -> tuple[object, ...]:
+    used = frozenset(placement.layers)
+    return _context_key(settings, placement)[0], placement.n_gpu, used, placement.layers[-1], bool(placement.overrides)
+
+
+def _grown(sizes: Sizes, settings: GraphSettings, more_tokens: int) -> Sizes:
+    """Sizes with the attention mask of a context that is longer (or shorter) by `more_tokens`."""
+    element = 4 if settings.flash == "off" else 2
+    grown = element * min(settings.n_ubatch, settings.n_ctx) * more_tokens
+    return tuple(max(size + grown, size // 4) for size in sizes)
+
+
+def _on_devices(placement: GraphPlacement) -> int:
+    on = sum(1 for device in placement.layers if device != CPU)
+    return on - sum(pattern.count("|") for pattern, _ in placement.overrides)

@@ -1,0 +1,150 @@
+"""Compute buffers per device and on the host: the engine's own graph in shapes, scheduled and allocated as it does.
+
+The graph model (advisor.memory.graph) is exact for measured architectures under the CUDA backend's rules; everything
+else carries an interval from rules/engines/llama_cpp.toml.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from advisor.ggml_types import BY_NAME
+from advisor.gguf_header.types import ArraySummary
+from advisor.memory.anchors import Anchors, Sizes
+from advisor.memory.engine_spec import BackendRules, EngineSpec
+from advisor.memory.graph import (
+    CPU,
+    GraphModel,
+    GraphPlacement,
+    GraphSettings,
+    Hyper,
+    UnmodelledGraphError,
+    compute_bytes,
+    confidence,
+    flash_attention,
+)
+from advisor.memory.placement import Overrides
+from advisor.memory.types import Interval
+from advisor.model.spec import ModelSpec
+from advisor.settings import RunSettings
+
+
+class ComputeModel:
+    """Compute buffers of one model on one set of devices; remembers what it has worked out."""
+
+    def __init__(self, spec: ModelSpec, engine: EngineSpec, backends: Sequence[BackendRules]) -> None:
+        self._spec, self._engine, self._backends = spec, engine, tuple(backends)
+        meta = {key: value for key, value in spec.metadata.items() if not isinstance(value, ArraySummary)}
+        tensors = {tensor.name: (tensor.shape, tensor.ggml_type) for tensor in spec.tensors}
+        self.graph = GraphModel(meta, tensors, spec.n_vocab)
+        self.hyper = Hyper(self.graph)
+        if not engine.mixed_inputs:
+            self.hyper.style = self.hyper.style._replace(mixed=False)
+        self._known: dict[tuple[object, ...], Sizes] = {}
+        self._anchors = Anchors()
+        self._flash: dict[tuple[object, ...], bool] = {}
+
+    def flash_attn(self, settings: RunSettings, placement: Sequence[int], overrides: Overrides) -> bool:
+        """Whether flash attention ends up in the graph."""
+        graph_settings, graph_placement = self.values(settings, placement, overrides)
+        key = (graph_settings._replace(n_ctx=0, n_ctx_seq=0), graph_placement)
+        known = self._flash.get(key)
+        if known is None:
+            try:
+                known = flash_attention(self.graph, graph_settings, graph_placement, self._backends, self.hyper)
+            except UnmodelledGraphError:
+                known = settings.flash_attn != "off"
+            self._flash[key] = known
+        return known
+
+    def buffers(
+        self, settings: RunSettings, placement: Sequence[int], overrides: Overrides, *, exact: bool = True
+    ) -> tuple[tuple[Interval, ...], Interval]:
+        """(compute per device, compute on the host), in bytes.
+
+        Without `exact` the answer may be interpolated between settings that were worked out before, which is all but
+        exact and a tenth of the time: for a search that checks its result.
+        """
+        key = self.values(settings, placement, overrides)
+        known = self._known.get(key)
+        if known is None and not exact:
+            known = self._anchors.guess(*key)
+        if known is None:
+            known = self._work_out(*key, settings, placement)
+            self._known[key] = known
+            self._anchors.add(*key, known)
+        *devices, host = known
+        spans = [self._interval(value, backend) for value, backend in zip(devices, self._backends, strict=True)]
+        return tuple(spans), self._interval(host, None)
+
+    def is_linear(self, settings: RunSettings, placement: Sequence[int], overrides: Overrides) -> bool:
+        """Whether known settings on both sides of this n_ctx lie on one line, so that interpolating is exact."""
+        return self._anchors.on_a_line(*self.values(settings, placement, overrides))
+
+    def _work_out(
+        self, graph: GraphSettings, graph_placement: GraphPlacement, settings: RunSettings, placement: Sequence[int]
+    ) -> Sizes:
+        try:
+            sizes = compute_bytes(self.graph, graph, graph_placement, self._backends, self.hyper)
+        except UnmodelledGraphError:
+            return self._rough(settings, placement)
+        return (*(sizes[i] for i in range(len(self._backends))), sizes[CPU])
+
+    def values(
+        self, settings: RunSettings, placement: Sequence[int], overrides: Overrides
+    ) -> tuple[GraphSettings, GraphPlacement]:
+        """The settings and the placement as the graph model takes them."""
+        return (
+            GraphSettings(
+                n_ctx=settings.n_ctx,
+                n_ctx_seq=settings.n_ctx_seq,
+                n_batch=settings.n_batch,
+                n_ubatch=settings.n_ubatch,
+                n_seq=settings.n_parallel,
+                unified=settings.kv_unified,
+                flash=settings.flash_attn,
+                type_k=BY_NAME[settings.cache_type_k].id,
+                type_v=BY_NAME[settings.cache_type_v].id,
+                swa_full=settings.swa_full,
+                kv_offload=settings.kv_offload,
+                op_offload=settings.op_offload,
+                n_outputs=settings.n_outputs,
+            ),
+            GraphPlacement(len(self._backends), tuple(placement), overrides.patterns),
+        )
+
+    def _interval(self, value: int, backend: BackendRules | None) -> Interval:
+        """The bounds that the architecture, the backend and the build leave."""
+        spread = self._engine.spread
+        share = spread[confidence(self._spec.architecture)]
+        if backend is not None and not backend.measured:
+            share = max(share, spread["unmeasured_backend"])
+        if self._engine.confidence != "measured":
+            share = max(share, spread["extrapolated_build"])
+        return Interval(int(value / (1 + share)), value, int(value * (1 + share)))
+
+    def _rough(self, settings: RunSettings, placement: Sequence[int]) -> Sizes:
+        """For graphs that are not modelled: mask, widest feed-forward, a few embeddings, and copied-in host weights."""
+        spec = self._spec
+        tokens = min(settings.n_ubatch, settings.n_ctx)
+        widest = max(
+            (3 * (layer.n_ff_expert * layer.n_expert_used or layer.n_ff) + 2 * layer.n_head * layer.head_size_k
+             for layer in spec.layers), default=0,
+        )  # fmt: skip
+        rows = min(settings.n_outputs or tokens, tokens)
+        floats = max(tokens * (widest + 8 * spec.n_embd), rows * spec.n_vocab + 4 * tokens * spec.n_embd)
+        mask = 2 * tokens * settings.n_ctx_seq
+        host_matrix = max(
+            (
+                t.n_bytes
+                for t in spec.tensors
+                if t.place == "block" and placement[min(t.block, spec.n_layer_all)] == CPU
+            ),
+            default=0,
+        )
+        devices = tuple(
+            4 * floats + mask + (host_matrix if index == 0 else 0) if index in placement else 0
+            for index in range(len(self._backends))
+        )
+        host = mask + 4 * tokens * 6 * spec.n_embd
+        return (*devices, host if devices else 4 * floats + mask)

@@ -1,1 +1,0 @@
-"""Compute buffers: closed forms with the bounds that planning uses."""
