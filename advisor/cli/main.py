@@ -17,6 +17,8 @@ VERBS = {
     "recommend": ("advisor.cli.recommend", "settings for a model on this machine, and why"),
     "estimate": ("advisor.cli.estimate", "memory and speed of exactly these settings, or of a pasted command line"),
     "inspect": ("advisor.cli.inspect", "what a model file is"),
+    "verify": ("advisor.cli.verify", "ask the installed engine, without loading weights, and compare"),
+    "observe": ("advisor.cli.observe", "read the memory in the log of a real load, and compare"),
     "hardware": ("advisor.cli.hardware", "what was found and what is planned with"),
     "rules": ("advisor.cli.rules", "the rules in force and where each value comes from"),
     "doctor": ("advisor.cli.doctor", "one report for a bug report"),

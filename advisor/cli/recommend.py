@@ -28,6 +28,8 @@ EXIT_STATUS = {"full": 0, "cpu": 0, "partial": 3, "does_not_fit": 4}
     help="exact: every setting; safe: the engine fits the layers",
 )
 @click.option("--output", metavar="FILE", help="also write a llama-server model preset (.ini)")
+@click.option("--verify", is_flag=True, help="ask the installed engine about the answer, plan again where it differs")
+@click.option("--engine-binary", metavar="PATH", help="the llama-server to ask with --verify (default: on PATH)")
 @settings_options
 @hardware_options
 @engine_options
@@ -38,7 +40,7 @@ def command(model: str, **values: Any) -> int:
     Exit status: 0 fits, 3 fits only in part, 4 does not fit, 2 wrong usage, 1 any other error.
     """
     from advisor.app import App
-    from advisor.recommend.budget import make_budget
+    from advisor.recommend.budget import Budget, make_budget
     from advisor.recommend.evaluate import Evaluator
     from advisor.recommend.policy import parse_policy
     from advisor.recommend.recommend import recommend
@@ -61,6 +63,13 @@ def command(model: str, **values: Any) -> int:
     speed = SpeedModel(spec, host, app.required("speed.toml"))
     evaluator = Evaluator(spec, host, engine, budget, speed, values["tool"])
     answer = recommend(evaluator, policy, intent, wishes)
+    if values["verify"]:
+        from advisor.cli.verify_answer import verify_answer
+
+        def again(wider: Budget) -> Recommendation:
+            return recommend(Evaluator(spec, host, engine, wider, speed, values["tool"]), policy, intent, wishes)
+
+        answer = verify_answer(app, spec, answer, again, engine_name=values["engine"], binary=values["engine_binary"])
 
     from advisor.outputs.command import command_line, server_options
 

@@ -1,0 +1,181 @@
+"""`advisor observe LOG`: what the log of a real load says about memory, held against the prediction."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from advisor.errors import EngineError, UsageError
+from advisor.memory.types import Interval
+
+if TYPE_CHECKING:
+    from advisor.engines.load_log import Load, LoadLog
+
+
+@click.command("observe", context_settings={"max_content_width": 100})
+@click.argument("log", metavar="LOG", required=False)
+@click.option("--unit", metavar="NAME", help="read the journal of this systemd unit, the user's or the system's")
+@click.option("--model", metavar="MODEL", help="the model that was loaded (default: the file that the log names)")
+@click.option("--engine", metavar="NAME[@BUILD]", help="the engine that wrote the log (default: as the log says)")
+@click.option("--rules", "rules_folder", metavar="DIR", help="a folder of rules that wins over the shipped ones")
+@click.option("--json", "as_json", is_flag=True, help="machine-readable output")
+def command(log: str | None, **values: Any) -> int:
+    """Read buffer sizes from the log of a load (LOG is a file, or - for a pipe) and compare with the prediction.
+
+    llama-server prints buffer sizes with -lv 4, older builds always. The last real load of the log counts; probes of
+    --fit, draft models and projectors are told apart. The difference is remembered per architecture and build.
+    Exit status: 0 as predicted or nothing to compare, 5 it differs, 1 the log tells of no load, 2 wrong usage.
+    """
+    from advisor.cli.measured import EXIT_DIFFERS
+    from advisor.cli.observed import predict_load
+    from advisor.engines.load_log import parse_load_log
+    from advisor.engines.log_source import existing, file_lines, unit_lines
+
+    if (log is None) == (values["unit"] is None):
+        raise UsageError("observe needs a LOG, - for a pipe, or --unit NAME, one of them.")
+    lines: Iterable[str] = unit_lines(values["unit"], os.environ) if log is None else file_lines(log)
+    found = parse_load_log(lines)
+    load = found.last
+    if load is None and not found.tables:
+        probes = " but the probe of --fit" if found.loads else ""
+        raise EngineError(
+            f"{log or values['unit']} tells of no load{probes}; llama-server prints buffer sizes with -lv 4."
+        )
+    notes: list[str] = []
+    rows: tuple[Any, ...] = ()
+    spec = path = None
+    model = values["model"] or existing(load.path if load else None, log)
+    if load is None:
+        notes.append("the log holds only the table of whole MiB; run the engine with -lv 4 for every buffer.")
+    elif model is None:
+        notes.append("the model is not at hand; give it with --model to compare with the prediction.")
+    else:
+        spec, rows, said, path = predict_load(
+            load, found, model, engine_name=values["engine"], rules_folder=values["rules_folder"]
+        )
+        notes += said
+    agrees = all(row.agrees for row in rows) if rows else None
+    if values["as_json"]:
+        _print_json(found, load, spec, rows, agrees, notes, path)
+    else:
+        _print_text(found, load, spec, rows, agrees, notes)
+    return EXIT_DIFFERS if agrees is False else 0
+
+
+def sums(load: Load) -> dict[tuple[str, str], Interval]:
+    """(device, component) of the first context as bounds; KV and state together are the cache."""
+    from advisor.engines.load_log import totals
+
+    buffers = [*load.weights, *(load.contexts[0].buffers if load.contexts else ())]
+    figures: dict[tuple[str, str], Interval] = {}
+    for (device, kind), (n_bytes, slack) in totals(buffers).items():
+        component = "cache" if kind in ("kv", "state") else kind
+        low, value, high = figures.get((device, component), (0, 0, 0))
+        figures[device, component] = Interval(low + n_bytes - slack, value + n_bytes, high + n_bytes + slack)
+    return figures
+
+
+def _print_json(
+    found: LoadLog,
+    load: Load | None,
+    spec: Any,
+    rows: tuple[Any, ...],
+    agrees: bool | None,
+    notes: list[str],
+    path: str | None,
+) -> None:
+    import json
+
+    from advisor.cli import shapes
+    from advisor.cli.measured import rows_shape
+
+    document = {
+        "schema": "advisor.observe/1",
+        "build": found.build,
+        "commit": found.commit,
+        "model": shapes.model_shape(spec) if spec else None,
+        "load": _load_shape(load) if load else None,
+        "drafts": [_load_shape(draft) for draft in found.drafts],
+        "probes": sum(other.probe for other in found.loads),
+        "loads": sum(not other.probe and other.role == "main" for other in found.loads),
+        "breakdown": [row._asdict() for row in found.tables[-1]] if found.tables else [],
+        "failed_allocations": [{"device": device, "bytes": n_bytes} for device, n_bytes in found.failures[:100]],
+        "devices": rows_shape(rows, "observed"),
+        "agrees": agrees,
+        "remembered_in": path,
+        "notes": notes,
+    }
+    print(json.dumps(document, indent=2))
+
+
+def _load_shape(load: Load) -> dict[str, Any]:
+    return {
+        "path": load.path,
+        "architecture": load.facts.get("arch"),
+        "name": load.facts.get("general.name"),
+        "offloaded_layers": load.offloaded[0] if load.offloaded else None,
+        "total_layers": load.offloaded[1] if load.offloaded else None,
+        "weights": [_buffer_shape(buffer) for buffer in load.weights],
+        "contexts": [
+            {
+                "role": context.role,
+                "settings": context.settings,
+                "buffers": [_buffer_shape(buffer) for buffer in context.buffers],
+                "caches": [cache._asdict() for cache in context.caches],
+            }
+            for context in load.contexts
+        ],
+        "projector": [_buffer_shape(buffer) for buffer in load.projector],
+    }
+
+
+def _buffer_shape(buffer: Any) -> dict[str, Any]:
+    return {"buffer": buffer.name, "kind": buffer.kind, "bytes": buffer.n_bytes}
+
+
+def _print_text(
+    found: LoadLog, load: Load | None, spec: Any, rows: tuple[Any, ...], agrees: bool | None, notes: list[str]
+) -> None:
+    from advisor.cli.measured import rows_lines
+    from advisor.cli.terminal import Screen, clean, columns
+    from advisor.units import MIB, format_bytes
+
+    screen = Screen()
+    lines: list[str] = []
+    if load is not None:
+        name = (spec.name if spec else None) or load.facts.get("general.name") or load.path or "a model"
+        layers = f", {load.offloaded[0]} of {load.offloaded[1]} layers on GPUs" if load.offloaded else ""
+        arch = load.facts.get("arch", spec.architecture if spec else "unknown architecture")
+        lines += screen.wrap(f"{screen.paint(clean(name), 'bold')}: {clean(arch)}{layers}", "  ", "")
+    if rows:
+        lines += ["", *rows_lines(rows, "observed", screen)]
+    elif load is not None:
+        table = [[clean(d, 40), c, f"{f.value / MIB:,.2f} MiB"] for (d, c), f in sorted(sums(load).items())]
+        lines += ["", *("  " + line for line in columns(table, right=(2,)))]
+    extras = [("projector", buffer) for buffer in (load.projector if load else ())]
+    for context in load.contexts[1:] if load else ():
+        extras += [(f"{context.role} context", buffer) for buffer in context.buffers]
+    for draft in found.drafts:
+        extras += [("draft model", buffer) for buffer in draft.weights]
+        extras += [("draft context", buffer) for context in draft.contexts for buffer in context.buffers]
+    if extras:
+        table = [[who, clean(b.name, 40), b.kind, f"{b.n_bytes / MIB:,.2f} MiB"] for who, b in extras[:60]]
+        lines += ["", "  Beside it:", *("  " + line for line in columns(table, right=(3,)))]
+    if found.tables and load is None:
+        table = [
+            [clean(row.name, 40), *(format_bytes(n) for n in (row.weights_bytes, row.context_bytes, row.compute_bytes))]
+            for row in found.tables[-1][:60]
+        ]
+        lines += ["  " + line for line in columns([["", "weights", "cache", "compute"], *table], right=(1, 2, 3))]
+    for device, n_bytes in found.failures[:5]:
+        lines.append(f"  An allocation of {format_bytes(n_bytes)} failed on {clean(device, 40)}.")
+    if agrees is not None:
+        lines.append("")
+        word = "As predicted: every figure lies in its stated range." if agrees else "It differs from the prediction."
+        lines.append(screen.paint(word, "bold", "green" if agrees else "red"))
+    for note in notes:
+        lines += screen.wrap(clean(note, 400), "    ", "  - ")
+    print("\n".join(lines))
