@@ -23,7 +23,6 @@ A schema is a nested dict, key -> spec. A key that ends in "?" is optional, the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from advisor.errors import RuleError
@@ -35,12 +34,15 @@ _UNIQUE = "names must be unique, rename one."
 Layer = tuple[str, Mapping[str, object]]
 
 
-@dataclass(frozen=True)
 class RuleDocument:
-    """One rule document, merged over the folders that hold it. `layers` go from shipped to the strongest."""
+    """One rule document, merged over the folders that hold it.
 
-    name: str  # "arch/llama.toml"
-    layers: tuple[Layer, ...]  # (path of the file, its parsed content)
+    `name` is like "arch/llama.toml"; `layers` are (path of the file, its parsed content), from shipped to the strongest.
+    """
+
+    def __init__(self, name: str, layers: tuple[Layer, ...]) -> None:
+        self.name = name
+        self.layers = layers
 
     @property
     def files(self) -> tuple[str, ...]:

@@ -191,7 +191,7 @@ def _model_facts(spec: ModelSpec, engine: EngineSpec) -> dict[str, Any]:
             "total": spec.n_layer_all,
             "running": spec.n_layer,
             "mtp_skipped": spec.n_layer_all - spec.n_layer,
-            "window_pattern": spec.shapes.window_pattern or None,
+            "window_pattern": spec.window_pattern or None,
             "kinds": [
                 {"kind": kind, "n_window": n_window or None, "count": len(found), "blocks": ranges(found)}
                 for (kind, n_window), found in kinds

@@ -6,7 +6,7 @@ Pure: the parsed content comes in as a mapping. What the figures mean stands at 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from advisor.errors import HardwareError, RuleError
 from advisor.hardware._read import pcie_bytes_per_s
@@ -26,8 +26,7 @@ _NOISE = frozenset({
 _SYNONYMS = {"mobile": "laptop", "notebook": "laptop", "pcie4": "pcie"}
 
 
-@dataclass(frozen=True)
-class GpuPart:
+class GpuPart(NamedTuple):
     """One part of the table. Bytes, bytes per second, 10^12 operations per second."""
 
     name: str
@@ -44,15 +43,22 @@ class GpuPart:
     pci_ids: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
 class GpuTable:
     """All parts, in the order of the file. Make it with `GpuTable.from_mapping`."""
 
-    parts: tuple[GpuPart, ...]
-    _names: tuple[tuple[tuple[str, ...], GpuPart], ...]  # words of each name and alias
-    _by_name: Mapping[str, GpuPart]
-    _by_base: Mapping[str, tuple[GpuPart, ...]]  # words without the size, joined
-    _by_pci: Mapping[str, GpuPart]
+    def __init__(
+        self,
+        parts: tuple[GpuPart, ...],
+        names: tuple[tuple[tuple[str, ...], GpuPart], ...],
+        by_name: Mapping[str, GpuPart],
+        by_base: Mapping[str, tuple[GpuPart, ...]],
+        by_pci: Mapping[str, GpuPart],
+    ) -> None:
+        self.parts = parts
+        self._names = names  # words of each name and alias
+        self._by_name = by_name
+        self._by_base = by_base  # words without the size, joined
+        self._by_pci = by_pci
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, object], path: str = "gpus.toml") -> GpuTable:

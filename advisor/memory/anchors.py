@@ -7,6 +7,7 @@ close to a line, and three contexts on one line leave no room for anything else.
 from __future__ import annotations
 
 from bisect import bisect_left
+from itertools import pairwise
 from typing import TypeAlias
 
 from advisor.memory.graph import CPU, GraphPlacement, GraphSettings
@@ -46,9 +47,18 @@ class Anchors:
         return None
 
     def on_a_line(self, settings: GraphSettings, placement: GraphPlacement) -> bool:
-        """Whether three known contexts that enclose this one lie on one line, to the byte."""
+        """Whether known contexts around this one leave only a line between them, to the byte.
+
+        A buffer always holds the attention mask, so it grows at least as fast as the mask: where two known contexts
+        differ by just that, nothing else grew in between. Otherwise three known contexts must lie on one line.
+        """
         line = self._by_context.get(_context_key(settings, placement), [])
         at = settings.n_ctx_seq
+        element = 4 if settings.flash == "off" else 2
+        for (x0, a), (x1, b) in pairwise(line):
+            mask = element * min(settings.n_ubatch, settings.n_ctx) * (x1 - x0)
+            if x0 <= at <= x1 and all(q - p in (mask, 0) for p, q in zip(a, b, strict=True)):
+                return True
         for (x0, a), (x1, b), (x2, c) in zip(line, line[1:], line[2:], strict=False):
             if x0 <= at <= x2 and all(
                 (q - p) * (x2 - x0) == (r - p) * (x1 - x0) for p, q, r in zip(a, b, c, strict=True)

@@ -20,7 +20,6 @@ from advisor.memory.graph import (
     Hyper,
     UnmodelledGraphError,
     compute_bytes,
-    confidence,
     flash_attention,
 )
 from advisor.memory.placement import Overrides
@@ -36,10 +35,11 @@ class ComputeModel:
         self._spec, self._engine, self._backends = spec, engine, tuple(backends)
         meta = {key: value for key, value in spec.metadata.items() if not isinstance(value, ArraySummary)}
         tensors = {tensor.name: (tensor.shape, tensor.ggml_type) for tensor in spec.tensors}
-        self.graph = GraphModel(meta, tensors, spec.n_vocab)
+        style = spec.style if engine.mixed_inputs else spec.style._replace(mixed=False)
+        window = max((layer.n_window for layer in spec.layers), default=0)
+        windowed = frozenset(layer.il for layer in spec.layers if layer.n_window)
+        self.graph = GraphModel(meta, tensors, spec.n_vocab, style, window, windowed, spec.graph_modelled)
         self.hyper = Hyper(self.graph)
-        if not engine.mixed_inputs:
-            self.hyper.style = self.hyper.style._replace(mixed=False)
         self._known: dict[tuple[object, ...], Sizes] = {}
         self._anchors = Anchors()
         self._flash: dict[tuple[object, ...], bool] = {}
@@ -62,12 +62,12 @@ class ComputeModel:
     ) -> tuple[tuple[Interval, ...], Interval]:
         """(compute per device, compute on the host), in bytes.
 
-        Without `exact` the answer may be interpolated between settings that were worked out before, which is all but
-        exact and a tenth of the time: for a search that checks its result.
+        Between settings that were worked out before the answer may be interpolated: where that is exact, and without
+        `exact` also where it is only close, for a search that checks its result.
         """
         key = self.values(settings, placement, overrides)
         known = self._known.get(key)
-        if known is None and not exact:
+        if known is None and (not exact or self._anchors.on_a_line(*key)):
             known = self._anchors.guess(*key)
         if known is None:
             known = self._work_out(*key, settings, placement)
@@ -76,10 +76,6 @@ class ComputeModel:
         *devices, host = known
         spans = [self._interval(value, backend) for value, backend in zip(devices, self._backends, strict=True)]
         return tuple(spans), self._interval(host, None)
-
-    def is_linear(self, settings: RunSettings, placement: Sequence[int], overrides: Overrides) -> bool:
-        """Whether known settings on both sides of this n_ctx lie on one line, so that interpolating is exact."""
-        return self._anchors.on_a_line(*self.values(settings, placement, overrides))
 
     def _work_out(
         self, graph: GraphSettings, graph_placement: GraphPlacement, settings: RunSettings, placement: Sequence[int]
@@ -116,7 +112,8 @@ class ComputeModel:
     def _interval(self, value: int, backend: BackendRules | None) -> Interval:
         """The bounds that the architecture, the backend and the build leave."""
         spread = self._engine.spread
-        share = spread[confidence(self._spec.architecture)]
+        spec = self._spec
+        share = spread["unmodelled" if not spec.graph_modelled else "verified" if spec.graph_verified else "assumed"]
         if backend is not None and not backend.measured:
             share = max(share, spread["unmeasured_backend"])
         if self._engine.confidence != "measured":

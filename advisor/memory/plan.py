@@ -37,11 +37,6 @@ class Planner:
             known = self._placed[key] = (placement, overrides, weights)
         return known
 
-    def is_linear(self, settings: RunSettings) -> bool:
-        """Whether a plan that is not `exact` has the exact compute buffers all the same."""
-        placement, overrides, _ = self._place(settings)
-        return self._compute.is_linear(settings, placement, overrides)
-
     def plan(self, settings: RunSettings, *, exact: bool = True) -> MemoryPlan:
         """Bytes per device and component. `settings` come from resolve_settings for the same devices.
 

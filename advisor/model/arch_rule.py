@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from typing import NamedTuple, cast
 
+from advisor.model.style import PLAIN, Style, parse_style
+from advisor.model.style import SCHEMA as STYLE_SCHEMA
+
 SCHEMA: dict[str, object] = {
     "architecture": "str",
     "family": ("attention", "window", "latent", "recurrent", "hybrid", "encoder", "diffusion-language", "draft"),
@@ -39,17 +42,7 @@ SCHEMA: dict[str, object] = {
         "mtp_always_skipped?": "bool",
     },
     "flash_attn?": {"forced_off?": "bool"},
-    "compute?": {
-        "extra_embd?": "int",
-        "extra_embd_moe?": "int",
-        "extra_embd_cpu?": "bool",
-        "parallel_branches?": "int",
-        "inputs?": "int",
-        "ffn?": ("bert", "gemma3n", "per_layer_embeddings", "plain"),
-        "block?": ("delta_net", "mamba1", "mamba2", "rwkv6", "rwkv7", "lightning"),
-        "query_copies?": "int",
-        "expert_copy_adds?": "int",
-    },
+    "graph?": STYLE_SCHEMA,
 }
 
 
@@ -68,7 +61,9 @@ class ArchRule(NamedTuple):
     compressed: Mapping[str, object]
     weights: Mapping[str, object]
     flash_attn_forced_off: bool
-    compute: Mapping[str, object]
+    style: Style
+    graph_verified: bool  # its compute graph was held against the engine's
+    graph_modelled: bool  # False: its graph has parts that are not modelled
 
 
 def _table(document: Mapping[str, object], key: str) -> Mapping[str, object]:
@@ -79,6 +74,7 @@ def parse_arch_rule(document: Mapping[str, object] | None, file: str) -> ArchRul
     """The rule of one architecture from its checked document; None gives plain attention, assumed."""
     if document is None:
         document, file = {}, ""
+    graph = _table(document, "graph")
     return ArchRule(
         file=file,
         family=str(document.get("family", "attention")),
@@ -92,5 +88,7 @@ def parse_arch_rule(document: Mapping[str, object] | None, file: str) -> ArchRul
         compressed=_table(document, "compressed"),
         weights=_table(document, "weights"),
         flash_attn_forced_off=bool(_table(document, "flash_attn").get("forced_off", False)),
-        compute=_table(document, "compute"),
+        style=parse_style(graph) if graph else PLAIN,
+        graph_verified=bool(graph.get("verified", False)),
+        graph_modelled=bool(graph.get("modelled", True)),
     )

@@ -11,7 +11,7 @@ from advisor.model.arch_rule import ArchRule
 from advisor.model.kinds import KIND_TEXT, kind_of
 from advisor.model.layers import describe_layers, window_tokens
 from advisor.model.metadata import MAX_LAYERS, Metadata
-from advisor.model.spec import ModelSpec, ShapeFacts, WeightTensor
+from advisor.model.spec import ModelSpec, WeightTensor
 from advisor.model.weights import place_tensors
 
 # llama_ftype of llama.h (llama.cpp b11434): what general.file_type says about the mix of types.
@@ -96,7 +96,10 @@ def describe(header: GgufHeader, rule: ArchRule, *, load_mtp: bool = False) -> M
         causal=bool(meta.get("attention.causal")) if meta.has("attention.causal") else rule.family != "encoder",
         flash_attn_forced_off=rule.flash_attn_forced_off,
         rollback_state=bool(rule.recurrent.get("rollback", False)),
-        shapes=_shape_facts(meta, rule, shapes, n_layer_all),
+        window_pattern=_window_pattern(meta, rule, n_layer_all),
+        style=rule.style._replace(flash_never=rule.flash_attn_forced_off),
+        graph_verified=rule.graph_verified,
+        graph_modelled=rule.graph_modelled,
         file_bytes=header.file_bytes,
         parameters=sum(_elements(tensor) for tensor in tensors),
         arch_rule=rule.file,
@@ -105,28 +108,10 @@ def describe(header: GgufHeader, rule: ArchRule, *, load_mtp: bool = False) -> M
     )
 
 
-def _shape_facts(meta: Metadata, rule: ArchRule, shapes: dict[str, tuple[int, ...]], n_layer_all: int) -> ShapeFacts:
-    pattern = ""
-    if rule.window and window_tokens(meta, rule, n_layer_all):
-        pattern = (
-            "chunked" if rule.window.get("chunked") else "symmetric" if rule.window.get("symmetric") else "sliding"
-        )
-    return ShapeFacts(
-        window_pattern=pattern,
-        head_size_k_mla=meta.integer("attention.key_length_mla", 0) if rule.latent else 0,
-        head_size_v_mla=meta.integer("attention.value_length_mla", 0) if rule.latent else 0,
-        n_embd_per_layer=meta.integer("embedding_length_per_layer_input", 0),
-        n_deepstack=meta.integer("n_deepstack_layers", 0),
-        ssm_d_inner=meta.integer("ssm.inner_size", 0),
-        ssm_d_state=meta.integer("ssm.state_size", 0),
-        ssm_d_conv=meta.integer("ssm.conv_kernel", 0),
-        ssm_n_group=meta.integer("ssm.group_count", 0),
-        ssm_dt_rank=meta.integer("ssm.time_step_rank", 0),
-        n_embd_latent_moe=meta.integer("moe_latent_size", 0),
-        learned_positions="position_embd.weight" in shapes,
-        parallel_residual="blk.0.ffn_norm.weight" not in shapes and "blk.0.attn_norm_2.weight" not in shapes,
-        compute=rule.compute,
-    )
+def _window_pattern(meta: Metadata, rule: ArchRule, n_layer_all: int) -> str:
+    if not rule.window or not window_tokens(meta, rule, n_layer_all):
+        return ""
+    return "chunked" if rule.window.get("chunked") else "symmetric" if rule.window.get("symmetric") else "sliding"
 
 
 def _quantization(header: GgufHeader, tensors: list[WeightTensor]) -> str:

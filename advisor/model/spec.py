@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from advisor.gguf_header.types import Value
+from advisor.model.style import Style
 
 
 class WeightTensor(NamedTuple):
@@ -52,25 +53,6 @@ class LayerSpec(NamedTuple):
         return 0 if self.attention == "latent" else self.head_size_v * self.n_head_kv
 
 
-class ShapeFacts(NamedTuple):
-    """Widths of special blocks, elements per token unless said; 0 where the model has none."""
-
-    window_pattern: str  # "" | "sliding" | "chunked" | "symmetric"
-    head_size_k_mla: int
-    head_size_v_mla: int
-    n_embd_per_layer: int
-    n_deepstack: int
-    ssm_d_inner: int
-    ssm_d_state: int
-    ssm_d_conv: int
-    ssm_n_group: int
-    ssm_dt_rank: int
-    n_embd_latent_moe: int
-    learned_positions: bool
-    parallel_residual: bool  # attention and feed-forward read the same norm (no second norm in the block)
-    compute: Mapping[str, object]  # the architecture's [compute] rules
-
-
 class ModelSpec(NamedTuple):
     """A language model as the engine would load it."""
 
@@ -95,7 +77,10 @@ class ModelSpec(NamedTuple):
     causal: bool
     flash_attn_forced_off: bool
     rollback_state: bool  # speculative decoding multiplies the recurrent state
-    shapes: ShapeFacts
+    window_pattern: str  # "" | "sliding" | "chunked" | "symmetric"
+    style: Style
+    graph_verified: bool  # the compute graph was held against the engine's
+    graph_modelled: bool
     file_bytes: int
     parameters: int
     arch_rule: str  # "arch/llama.toml", or "" when assumed

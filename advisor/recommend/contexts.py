@@ -73,16 +73,21 @@ def _row(search: Search, request: RequestedSettings, name: str) -> ContextRow:
     grows = any(layer.has_cache and layer.k_width for layer in search.spec.layers)
     reach = max(search.ceiling, int(policy["table_looks_to_n_ctx"]) * search.slots) if grows else search.ceiling
     longest = search.longest(request, min(256 * search.slots, reach), reach, pinned=False)
-    points = []
-    for wanted in policy["table_n_ctx"]:
-        pool = int(wanted) * search.slots
-        if pool > max(search.ceiling, int(policy["table_shows_to_n_ctx"]) * search.slots if grows else 0):
-            continue
-        judged = search.evaluator.look(request._replace(n_ctx=pool))
+    most = max(search.ceiling, int(policy["table_shows_to_n_ctx"]) * search.slots if grows else 0)
+    wanted = [int(n) for n in policy["table_n_ctx"] if int(n) * search.slots <= most]
+    points = {}
+    for n_ctx in _middle_out(wanted):
+        judged = search.evaluator.judge(request._replace(n_ctx=n_ctx * search.slots))
         device, need, usable = tightest(search, judged)
-        points.append(ContextPoint(int(wanted), judged.fits, device, need, usable))
+        points[n_ctx] = ContextPoint(n_ctx, judged.fits, device, need, usable)
     max_n_ctx = longest.plan.settings.n_ctx if longest else None
-    return ContextRow(name, max_n_ctx, max_n_ctx is not None and max_n_ctx >= reach, tuple(points))
+    return ContextRow(name, max_n_ctx, max_n_ctx is not None and max_n_ctx >= reach, tuple(points[n] for n in wanted))
+
+
+def _middle_out(values: list[int]) -> list[int]:
+    """The middle one, then down, then up: what was planned before often leaves nothing to work out for the next."""
+    middle = len(values) // 2
+    return values[: middle + 1][::-1] + values[middle + 1 :]
 
 
 def tightest(search: Search, judged: Judged) -> tuple[str, int, int]:

@@ -67,12 +67,6 @@ class Evaluator:
             known = Judged(request, plan, shortfalls(plan, self.budget))
         return known
 
-    def look(self, request: RequestedSettings) -> Judged:
-        """As `judge`, the quick way where that gives the same bytes."""
-        if request not in self._judged and self._planner.is_linear(self._resolve(request)):
-            return self.sketch(request)
-        return self.judge(request)
-
     def _resolve(self, request: RequestedSettings) -> RunSettings:
         n_devices = len(self.host.devices)
         return resolve_settings(request, self.spec, self.engine, tool=self._tool, n_devices=n_devices)

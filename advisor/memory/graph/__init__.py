@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from advisor.memory.graph.alloc import BufferRule
-from advisor.memory.graph.coverage import UNMODELLED, VERIFIED
 from advisor.memory.graph.model import CPU, GraphModel, GraphPlacement, GraphSettings, Hyper
 from advisor.memory.graph.reduce import Reduction, needed_blocks
 from advisor.memory.graph.sched import Scheduler
@@ -14,7 +13,6 @@ from advisor.memory.graph.support import flash_resolves, supports
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from advisor.gguf_header.types import GgufHeader
     from advisor.memory.engine_spec import BackendRules
     from advisor.memory.graph.ffn import Builder
 
@@ -30,34 +28,12 @@ __all__ = [
     "Hyper",
     "UnmodelledGraphError",
     "compute_bytes",
-    "confidence",
     "flash_attention",
-    "graph_model",
 ]
 
 
 class UnmodelledGraphError(LookupError):
     """The architecture's graph has parts that are not modelled, or the header lacks tensors its graph needs."""
-
-
-def confidence(arch: str) -> str:
-    """What a result for `arch` rests on.
-
-    "verified": compared with the engine byte for byte; "assumed": taken for a transformer of known parts;
-    "unmodelled": compute_bytes raises.
-    """
-    if arch in UNMODELLED:
-        return "unmodelled"
-    return "verified" if arch in VERIFIED else "assumed"
-
-
-def graph_model(header: GgufHeader) -> GraphModel:
-    """The graph's view of a header."""
-    from advisor.gguf_header.types import ArraySummary  # only here: the graph itself needs no reader
-
-    meta = {key: value for key, value in header.metadata.items() if not isinstance(value, ArraySummary)}
-    tensors = {t.name: (t.shape, t.ggml_type) for t in header.tensors}
-    return GraphModel(meta, tensors, header.n_vocab or 0)
 
 
 def builder_class(family: str) -> type[Builder]:
@@ -108,7 +84,7 @@ def compute_bytes(
     `pins`: the builder ties a few nodes to a device. The engine's size-only reserve (its own fit, its memory report)
     forgets these ties before it schedules; a real load keeps them. `full`: build every block.
     """
-    if model.arch in UNMODELLED:
+    if not model.modelled:
         raise UnmodelledGraphError(model.arch)
     h = hyper if hyper is not None else Hyper(model)
     try:
@@ -123,7 +99,7 @@ def flash_attention(
     hyper: Hyper | None = None,
 ) -> bool:  # fmt: skip
     """Whether flash attention ends up on, as "auto" decides it: every node must land on its block's device."""
-    if model.arch in UNMODELLED:
+    if not model.modelled:
         raise UnmodelledGraphError(model.arch)
     h = hyper if hyper is not None else Hyper(model)
     return _Job(model, h, settings, placement, devices, False).flash()

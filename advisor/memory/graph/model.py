@@ -6,22 +6,40 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from advisor.memory.graph.styles import STYLES, Style, style_of
+from advisor.model.style import PLAIN, Style
 
 CPU = -1
 
 
 class GraphModel:
-    """A header, reduced to what shapes a graph: metadata under its own names, tensors as (shape, ggml type)."""
+    """A header, reduced to what shapes a graph: metadata under its own names, tensors as (shape, ggml type).
 
-    __slots__ = ("arch", "expressions", "keys", "kinds", "matches", "meta", "n_vocab", "tensors")
+    `style`: the wiring of its blocks; `window`: tokens of the sliding window (0 = none) and `windowed` the blocks that
+    look through it; `modelled` False: some parts of its graph are not known.
+    """
+
+    __slots__ = (
+        "arch", "expressions", "keys", "kinds", "matches", "meta", "modelled", "n_vocab", "style", "tensors",
+        "window", "windowed",
+    )  # fmt: skip
 
     def __init__(
-        self, meta: Mapping[str, object], tensors: Mapping[str, tuple[tuple[int, ...], int]], n_vocab: int
+        self,
+        meta: Mapping[str, object],
+        tensors: Mapping[str, tuple[tuple[int, ...], int]],
+        n_vocab: int,
+        style: Style = PLAIN,
+        window: int = 0,
+        windowed: frozenset[int] = frozenset(),
+        modelled: bool = True,
     ) -> None:
         self.meta = meta
         self.tensors = tensors
         self.n_vocab = n_vocab
+        self.style = style
+        self.window = window
+        self.windowed = windowed
+        self.modelled = modelled
         self.arch = str(meta["general.architecture"])
         # what estimates of the same model share; filled when first asked for
         self.keys: dict[tuple[str, int], str] = {}
@@ -81,7 +99,7 @@ class Hyper:
     def __init__(self, model: GraphModel) -> None:
         self.arch = model.arch
         self.meta = model.meta
-        self.style: Style = style_of(model.arch)
+        self.style = model.style
         self.n_layer_all = self.whole("block_count")
         self.n_nextn = self.whole("nextn_predict_layers")
         self.n_layer = self.n_layer_all - self.n_nextn
@@ -102,7 +120,8 @@ class Hyper:
         self.hk_mla = self.whole("attention.key_length_mla")
         self.hv_mla = self.whole("attention.value_length_mla")
         self.is_mla = self.hk_mla > 0 and self.hv_mla > 0
-        self.window, self.swa = self._windows()
+        self.window = model.window
+        self.swa = [i in model.windowed for i in range(self.n_layer_all)]
 
     def get(self, key: str, default: object = None) -> object:
         """The value of `{arch}.key`."""
@@ -129,39 +148,6 @@ class Hyper:
         if isinstance(value, (int, float)):
             return [int(value)] * n
         return list(fallback) if fallback is not None else [default or 0] * n
-
-    def _windows(self) -> tuple[int, list[bool]]:
-        style, n = self.style, self.n_layer_all
-        none = [False] * n
-        key = self.get("attention.sliding_window")
-        window = int(key) if isinstance(key, (int, float)) else 0
-        period, pattern = style.window_period, self.get("attention.sliding_window_pattern")
-        unknown = self.arch not in STYLES and isinstance(pattern, (tuple, list)) and window > 0
-        if (not style.window_key and not unknown) or (style.window_layers and style.window_layers != n):
-            return 0, none
-        if style.window_key == "unless_zero":
-            if key is not None and window == 0:
-                return 0, none
-            window = style.window_fixed
-        elif style.window_key == "if_positive":
-            if window <= 0:
-                return 0, none
-            window = style.window_fixed or window
-        elif window <= 0:
-            if not style.window_default:
-                return 0, none
-            window = style.window_default
-        if isinstance(pattern, (tuple, list)):
-            flags = [bool(v) for v in pattern]
-            return window, [i < len(flags) and flags[i] and i < self.n_layer for i in range(n)]
-        if isinstance(pattern, int) and not isinstance(pattern, bool):
-            period = pattern
-        if period == 1:
-            return window, [i < self.n_layer for i in range(n)]
-        if period == 0:
-            return window, none
-        first = style.window_dense_first
-        return window, [i < self.n_layer and (i % period != 0 if first else i % period < period - 1) for i in range(n)]
 
     def hk(self, il: int) -> int:
         """Key head size of a block."""

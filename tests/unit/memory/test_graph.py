@@ -6,18 +6,14 @@ import random
 
 import pytest
 
-from advisor.gguf_header.types import ArraySummary, GgufHeader, TensorInfo
 from advisor.memory.graph import (
     CPU,
     GraphModel,
     GraphPlacement,
     GraphSettings,
-    Hyper,
     UnmodelledGraphError,
     compute_bytes,
-    confidence,
     flash_attention,
-    graph_model,
 )
 from tests.tools.cells import cells, engine, graph_inputs
 
@@ -89,47 +85,12 @@ def test_unknown_architecture_of_known_parts_is_a_plain_transformer():
     assert known[CPU] >= mask
 
 
-def test_unknown_architecture_with_a_window_pattern_has_windows():
-    model = plain_model(
-        "never-seen",
-        **{"attention.sliding_window": 256, "attention.sliding_window_pattern": (True, True, True, False)},
-    )
-    hyper = Hyper(model)
-    assert hyper.swa == [True, True, True, False]
-    assert hyper.window == 256
-
-
-def test_header_becomes_the_graphs_input():
-    header = GgufHeader(
-        path="x.gguf",
-        version=3,
-        alignment=32,
-        metadata={
-            "general.architecture": "llama",
-            "llama.block_count": 1,
-            "tokenizer.ggml.tokens": ArraySummary("string", 9),
-        },
-        value_types={},
-        tensors=(TensorInfo("token_embd.weight", (64, 9), 1, 0, 0),),
-        n_vocab=9,
-        file_bytes=0,
-        shard_paths=("x.gguf",),
-        source="gguf",
-    )
-    model = graph_model(header)
-    assert model.arch == "llama"
-    assert model.tensors["token_embd.weight"] == ((64, 9), 1)
-    assert "tokenizer.ggml.tokens" not in model.meta
-
-
 def test_what_is_not_modelled_is_refused():
     placement = GraphPlacement(1, (0,) * 5)
-    assert confidence("deepseek4") == "unmodelled"
-    assert confidence("llama") == "verified"
-    assert confidence("never-seen") == "assumed"
-    with pytest.raises(UnmodelledGraphError):
-        compute_bytes(plain_model("deepseek4"), SETTINGS, placement, CUDA)
     broken = plain_model("llama")
+    unknown = GraphModel(broken.meta, broken.tensors, 1000, modelled=False)
+    with pytest.raises(UnmodelledGraphError):
+        compute_bytes(unknown, SETTINGS, placement, CUDA)
     tensors = {k: v for k, v in broken.tensors.items() if "ffn_down" not in k}
     with pytest.raises(UnmodelledGraphError, match="ffn_down"):
         compute_bytes(GraphModel(broken.meta, tensors, 1000), SETTINGS, placement, CUDA)
