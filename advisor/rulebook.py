@@ -37,7 +37,7 @@ Layer = tuple[str, Mapping[str, object]]
 class RuleDocument:
     """One rule document, merged over the folders that hold it.
 
-    `name` is like "arch/llama.toml"; `layers` are (path of the file, its parsed content), from shipped to the strongest.
+    `name` is like "arch/llama.toml"; `layers` are (path of the file, its content), from shipped to the strongest.
     """
 
     def __init__(self, name: str, layers: tuple[Layer, ...]) -> None:

@@ -94,6 +94,8 @@ def place_weights(
             add(tensor, output_device)
         else:
             add(tensor, HOST)
+    if spec.style.head_tied:  # the table is read where it lies
+        read_host += next((t.n_bytes for t in spec.tensors if t.name == "token_embd.weight"), 0)
     if spec.tied_output:
         table = next(tensor for tensor in spec.tensors if tensor.name == "token_embd.weight")
         if output_device != HOST:

@@ -62,7 +62,6 @@ class ArchRule(NamedTuple):
     weights: Mapping[str, object]
     flash_attn_forced_off: bool
     style: Style
-    graph_verified: bool  # its compute graph was held against the engine's
     graph_modelled: bool  # False: its graph has parts that are not modelled
 
 
@@ -89,6 +88,5 @@ def parse_arch_rule(document: Mapping[str, object] | None, file: str) -> ArchRul
         weights=_table(document, "weights"),
         flash_attn_forced_off=bool(_table(document, "flash_attn").get("forced_off", False)),
         style=parse_style(graph) if graph else PLAIN,
-        graph_verified=bool(graph.get("verified", False)),
         graph_modelled=bool(graph.get("modelled", True)),
     )

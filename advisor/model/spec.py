@@ -79,8 +79,7 @@ class ModelSpec(NamedTuple):
     rollback_state: bool  # speculative decoding multiplies the recurrent state
     window_pattern: str  # "" | "sliding" | "chunked" | "symmetric"
     style: Style
-    graph_verified: bool  # the compute graph was held against the engine's
-    graph_modelled: bool
+    graph_modelled: bool  # False: parts of the compute graph are not known
     file_bytes: int
     parameters: int
     arch_rule: str  # "arch/llama.toml", or "" when assumed

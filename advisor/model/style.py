@@ -63,7 +63,6 @@ class Style(NamedTuple):
 
 PLAIN = Style()
 SCHEMA: dict[str, object] = {
-    "verified?": "bool",
     "modelled?": "bool",
     **{
         f"{name}?": {bool: "bool", int: "int", str: "str"}[type(default)]
@@ -74,5 +73,5 @@ SCHEMA: dict[str, object] = {
 
 def parse_style(table: Mapping[str, Any]) -> Style:
     """The wiring that a checked [graph] table describes."""
-    fields = {name: value for name, value in table.items() if name not in ("verified", "modelled")}
+    fields = {name: value for name, value in table.items() if name != "modelled"}
     return Style(**fields)

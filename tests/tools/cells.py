@@ -22,7 +22,7 @@ from advisor.memory.types import MemoryPlan
 from advisor.model.arch_rule import parse_arch_rule
 from advisor.model.describe import describe
 from advisor.model.spec import ModelSpec
-from advisor.settings import RequestedSettings, RunSettings
+from advisor.settings import RequestedSettings, RunSettings, TensorOverride
 
 DATA = Path(__file__).parent.parent / "data"
 RULES = Path(__file__).parent.parent.parent / "rules"
@@ -33,7 +33,14 @@ _FLASH = {"1": "on", "0": "off", "auto": "auto"}
 def header(name: str) -> GgufHeader:
     """The header snapshot of a zoo model."""
     path = DATA / "zoo" / f"{name}.json.gz"
+    if not path.is_file():
+        return read_snapshot(json.dumps(_small()[name]).encode(), name)
     return read_snapshot(gzip.decompress(path.read_bytes()), str(path))
+
+
+@functools.cache
+def _small() -> dict[str, Any]:
+    return json.loads(gzip.decompress((DATA / "small.json.gz").read_bytes()))
 
 
 @functools.cache
@@ -58,7 +65,7 @@ def engine(build: int | None = None) -> EngineSpec:
 
 @functools.cache
 def cells(name: str) -> tuple[dict[str, Any], ...]:
-    """All cells of `grid` or `grid-cpu`."""
+    """All cells of `grid`, `grid-cpu` or `small`."""
     with gzip.open(DATA / "cases" / f"{name}.jsonl.gz", "rt") as file:
         return tuple(json.loads(line) for line in file)
 
@@ -92,6 +99,7 @@ def requested(cell: dict[str, Any]) -> RequestedSettings:
         kv_unified=bool(s["kvu"]),
         n_gpu_layers=s["ngl"],
         n_cpu_moe=s.get("_ncmoe"),
+        tensor_overrides=(TensorOverride(s["ot"], "CPU"),) if "ot" in s and "_ncmoe" not in s else (),
         cache_type_k=s["ctk"],
         cache_type_v=s["ctv"],
         flash_attn=_FLASH[s["fa"]],
