@@ -6,6 +6,8 @@ from advisor.recommend.evaluate import Judged
 from advisor.recommend.search import Search
 from advisor.settings import RequestedSettings
 
+WHOLE = "every layer on the GPU"
+
 
 class ContextPoint(NamedTuple):
     """One context length: the need and the limit of the tightest place."""
@@ -53,7 +55,7 @@ def context_table(search: Search, chosen: Judged) -> ContextTable:
             search.evaluator.judge(whole._replace(n_ctx=smallest, cache_type_k=k, cache_type_v=v)).fits
             for k, v in pairs
         ):
-            base, basis = whole, "every layer on the GPU"
+            base, basis = whole, WHOLE
         else:
             base = base._replace(n_gpu_layers=settings.n_gpu_layers, n_cpu_moe=settings.n_cpu_moe or None)
             basis = f"{settings.n_gpu_layers} of {every} layers on the GPU"

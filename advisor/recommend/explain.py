@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.model.spec import ModelSpec
-from advisor.recommend.contexts import tightest
+from advisor.recommend.contexts import WHOLE, ContextTable, tightest
 from advisor.recommend.evaluate import Judged
 from advisor.recommend.recommendation import Alternative, Fix, Note, Rejected
 from advisor.recommend.search import Found, Ranked, Search
@@ -201,8 +201,8 @@ def rejected(search: Search, best: Ranked) -> list[Rejected]:
     return out
 
 
-def fixes(search: Search, best: Judged, verdict: str) -> list[Fix]:
-    """Single changes towards having everything on the GPU (or fitting at all), the largest saving first."""
+def fixes(search: Search, best: Judged, verdict: str, contexts: ContextTable) -> list[Fix]:
+    """Single changes towards having everything on the GPU (or fitting at all): what is enough first, cheap first."""
     if verdict == "full" or (verdict == "cpu" and best.fits):
         return []
     every = search.spec.n_layer_all + 1
@@ -224,16 +224,15 @@ def fixes(search: Search, best: Judged, verdict: str) -> list[Fix]:
     settings = before.plan.settings
     if settings.cache_type_k == "f16" and search.cache_allowed("q8_0"):
         offer("-ctk q8_0 -ctv q8_0", wished._replace(cache_type_k="q8_0", cache_type_v="q8_0"), "near lossless")
-    for n_ctx in sorted({settings.n_ctx // 2, 8192, 4096}, reverse=True):
-        if 4096 <= n_ctx < settings.n_ctx:
-            offer(f"-c {n_ctx}", wished._replace(n_ctx=n_ctx), f"{settings.n_ctx - n_ctx:,} tokens less context")
+    for n_ctx in _shorter_contexts(contexts, settings.cache_type_k, settings.n_ctx):
+        offer(f"-c {n_ctx}", wished._replace(n_ctx=n_ctx), f"{settings.n_ctx - n_ctx:,} tokens less context")
     if settings.n_parallel > 1:
         offer("-np 1", wished._replace(n_parallel=1), "one conversation at a time")
     if settings.n_ubatch > 256:
         offer("-ub 256", wished._replace(n_ubatch=256), "slower reading of the prompt")
     weights = sum(device.weights_bytes for device in before.plan.devices) or before.plan.host.weights_bytes
+    bits = 8 * sum(tensor.n_bytes for tensor in search.spec.tensors) / max(search.spec.parameters, 1)
     if over and weights > over:
-        bits = 8 * sum(tensor.n_bytes for tensor in search.spec.tensors) / max(search.spec.parameters, 1)
         share = (weights - over) / weights
         if bits and bits * share >= search.policy.warnings["least_bits_per_weight"]:
             rate = search.evaluator.speed_if_it_fitted(before, share, search.intent) if has_gpu else 0.0
@@ -244,9 +243,22 @@ def fixes(search: Search, best: Judged, verdict: str) -> list[Fix]:
         out.append(Fix(f"a card with {format_bytes(over)} more memory", over, "money", True))
     if verdict == "does_not_fit" and best.shorts and best.shorts[0].device == "host":
         lacking = best.shorts[0].over_bytes
+        loaded = sum(device.weights_bytes for device in best.plan.devices) + best.plan.host.weights_bytes
+        left = bits * (loaded - lacking) / loaded
+        if left >= search.policy.warnings["least_bits_per_weight"]:
+            change = f"a file of at most {left:.1f} bits a weight instead of {bits:.1f}"
+            out.append(Fix(change, lacking, "a smaller quantization loses quality; part of it stays on the CPU", True))
         out.append(Fix(f"{format_bytes(lacking)} more system memory", lacking, "money", True))
-    out.sort(key=lambda fix: (not fix.enough, fix.costs == "money", -fix.saves_bytes))
+    out.sort(key=lambda fix: not fix.enough)  # within each they stand in the order of their price
     return out
+
+
+def _shorter_contexts(contexts: ContextTable, cache_type: str, n_ctx: int) -> list[int]:
+    """The longest context that fits with everything on the GPU; where none does, two short ones to compare."""
+    row = next((row for row in contexts.rows if row.cache_type == cache_type), None)
+    if row is not None and row.max_n_ctx and contexts.basis == WHOLE and row.max_n_ctx >= 4096:
+        return [row.max_n_ctx] if row.max_n_ctx < n_ctx else []
+    return [shorter for shorter in (8192, 4096) if shorter < n_ctx]
 
 
 def _need_at(judged: Judged, place: str) -> int:

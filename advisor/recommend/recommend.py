@@ -27,7 +27,7 @@ def recommend(evaluator: Evaluator, policy: Policy, intent: Intent, wishes: Wish
     notes = warnings(
         evaluator.spec, evaluator.engine, wishes.pinned, best.judged.plan, evaluator.budget, best.speed, policy
     )
-    changes = fixes(search, best.judged, verdict)
+    changes = fixes(search, best.judged, verdict, contexts)
     quicker = next((fix for fix in changes if fix.tokens_per_s > 2 * best.speed.decode_tokens_per_s.value), None)
     if verdict == "partial" and quicker is not None:
         text = f"{quicker.change[0].upper()}{quicker.change[1:]} would fit the GPU"
