@@ -174,6 +174,8 @@ class _Reader:
             return
         if " MiB" in line or " MB" in line or "iB" in line:
             self._sized(line)
+        if "fail" in line and len(self.failures) < MAX_ITEMS and (failure := read.read_failure(line)):
+            self.failures.append(failure)
         if "=" in line:
             self._setting(line)
         if "loaded meta data with" in line and (path := read.read_path(line)):
@@ -213,8 +215,6 @@ class _Reader:
                 device = known._replace(free_bytes=device.free_bytes)
             if known is not None or len(self.devices) < MAX_ITEMS:
                 self.devices[device.id] = device
-        elif "fail" in line and len(self.failures) < MAX_ITEMS and (failure := read.read_failure(line)):
-            self.failures.append(failure)
 
     def _buffer(self, buffer: Sized) -> None:
         load = self.load()
