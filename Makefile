@@ -4,11 +4,13 @@
 #   make run MODEL=x.gguf     the same for a model of yours; more options in ARGS="--for speed"
 #   make test                 ruff, mypy and all tests; real engines on Linux x86_64
 #   make bench                the benchmarks
+#   make truth BUILD=newest   measures what llama.cpp of that build itself accounts for and prints what moved
 #   make clean                removes the virtual environment and everything else that was made
 
 PYTHON ?= python3
 MODEL ?= advisor/data/llama-3-8b-q4_k_m.json.gz
 ARGS ?=
+BUILD ?= newest
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -19,7 +21,7 @@ group = $(BIN)/python -c "import tomli; \
 	print(*tomli.loads(open('pyproject.toml', encoding='utf-8').read())['dependency-groups']['$(1)'], sep='\n')" \
 	> $(VENV)/$(1).txt && $(PIP) -r $(VENV)/$(1).txt
 
-.PHONY: run test bench clean
+.PHONY: run test bench truth clean
 
 # 3 (fits in part) and 4 (does not fit) are answers, not failures
 run: $(VENV)/.installed
@@ -34,8 +36,12 @@ test: $(VENV)/.dev $(VENV)/.engines
 bench: $(VENV)/.dev
 	@set -e; for file in tests/bench/[!_]*.py; do echo "== $$file"; $(BIN)/python -m "tests.bench.$$(basename "$$file" .py)"; done
 
+# needs cmake and a C++ compiler; sources and builds are kept in .truth or in $ADVISOR_TRUTH_CACHE
+truth: $(VENV)/.dev
+	@$(BIN)/python -m tests.truth --build "$(BUILD)" $(ARGS)
+
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .truth build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find advisor tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # pip is looked for, not python: a Debian without python3-venv leaves a folder with python only
