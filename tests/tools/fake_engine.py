@@ -51,3 +51,35 @@ time.sleep({linger_s})
 sys.exit({status})
 """
     return program(folder, body, name)
+
+
+def estimator(folder: Path, gpu: tuple[str, str, int, int], *, more: dict[str, int], log: Path) -> Path:
+    """An engine that takes what `advisor estimate` says for its own arguments, plus `more` MiB by "DEVICE component".
+
+    `gpu` is (name, description, total MiB, free MiB). Each set of arguments goes to `log`, one a line.
+    """
+    name, what, total, free = gpu
+    root = Path(__file__).resolve().parents[2]
+    body = f"""
+import json, subprocess
+sys.path.insert(0, {str(root)!r})
+words = sys.argv[1:]
+open({str(log)!r}, "a").write(" ".join(words) + "\\n")
+command = [{sys.executable!r}, "-m", "advisor", "estimate", "--json", "--gpu", "cuda:{total}MiB@{free}MiB", "--"]
+done = subprocess.run(command + ["llama-server", *words], capture_output=True, cwd={str(root)!r})
+document = json.loads(done.stdout)
+more = {more!r}
+def mib(place, name):
+    value = {{"weights": place["weights_bytes"], "cache": place["cache_bytes"], "compute": place["compute_bytes"]}}
+    return [(value[part] >> 20) + more.get(name + " " + part, 0) for part in value]
+gpu = mib(document["devices"][0], {name!r})
+host = mib(document["host"], "host")
+print("common_param:   - {name} : {what} ({total} MiB, {free} MiB free)")
+print("build: 11434 (7e4c0a9) with GNU")
+print("x: | memory breakdown [MiB] | total free self model context compute unaccounted |")
+print("x: |   - {name} ({what}) | {total} = {free} + (%d = %d + %d + %d) + 0 |" % (sum(gpu), *gpu))
+print("x: |   - Host | %d = %d + %d + %d |" % (sum(host), *host))
+print("x: fitting params to free memory took 0.17 seconds", flush=True)
+time.sleep(30)
+"""
+    return program(folder, body)
