@@ -100,7 +100,7 @@ def totals(buffers: Iterable[Sized]) -> dict[tuple[str, str], tuple[int, int]]:
     for buffer in buffers:
         key = (device_of(buffer.name), buffer.kind)
         n_bytes, slack = sums.get(key, (0, 0))
-        sums[key] = (n_bytes + buffer.n_bytes, slack + buffer.precision_bytes // 2 + 1)
+        sums[key] = (n_bytes + buffer.n_bytes, slack + buffer.precision_bytes)
     return sums
 
 
