@@ -55,7 +55,7 @@ def _section(build: int, n_cells: int, table: dict[str, dict[str, list[Differenc
     lines = [f"## b{build}: {n_cells} cells", "", f"| architecture | {' | '.join(COMPONENTS)} |"]
     lines.append("|---" * (len(COMPONENTS) + 1) + "|")
     for name in ["all", *sorted(table.keys() - {"all"})]:
-        lines.append(f"| {name} | {' | '.join(_field(table[name][component]) for component in COMPONENTS)} |")
+        lines.append(f"| {name} | {' | '.join(field(table[name][component]) for component in COMPONENTS)} |")
     if table["all"]:
         shares = (f"{component} {_exact_share(table['all'][component])}" for component in COMPONENTS)
         lines += ["", f"To the byte: {', '.join(shares)}."]
@@ -66,7 +66,8 @@ def _exact_share(found: list[Difference]) -> str:
     return f"{sum(item.bytes == 0 for item in found) / len(found):.1%}" if found else "-"
 
 
-def _field(found: list[Difference]) -> str:
+def field(found: list[Difference]) -> str:
+    """Number of cells and the worst error."""
     if not found:
         return "-"
     worst = max(found, key=lambda item: (abs(item.share), abs(item.bytes)))
