@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 from advisor.cli.ask import plan_for, settings_that_differ
 from advisor.cli.measured import Row, compare, predicted_figures, residuals
 from advisor.errors import UsageError
-from advisor.ggml_types import CACHE_TYPES, GGML_TYPES, tensor_bytes
-from advisor.memory.placement import HOST
+from advisor.ggml_types import CACHE_TYPES
 from advisor.memory.types import Interval
 from advisor.settings import RequestedSettings
 
 if TYPE_CHECKING:
     from advisor.engines.load_log import Load, LoadLog
-    from advisor.gguf_header.types import GgufHeader
     from advisor.host import Device
     from advisor.memory.engine_spec import EngineSpec
     from advisor.model.spec import ModelSpec
@@ -59,7 +57,7 @@ def predict_load(
     predicted = predicted_figures(plan, mapped=mapped)
     if mapped and devices:  # holes of tensors that went to a device are mapped with the rest
         sum_bytes = predicted["host", "weights"].value
-        span = max(mapped_span(header, plan.placement), sum_bytes)
+        span = max(plan.host.mapped_bytes, sum_bytes)
         predicted["host", "weights"] = Interval(sum_bytes, span, span)
     if any(buffer.name.startswith("MTL") and buffer.name.endswith("_Mapped") for buffer in load.weights):
         notes.append("Metal maps a span of the file, holes included; its weights are not compared.")
@@ -74,24 +72,6 @@ def predict_load(
     if problem:
         notes.append(problem)
     return spec, rows, notes, path
-
-
-def mapped_span(header: GgufHeader, placement: tuple[int, ...]) -> int:
-    """Bytes from the first to the last tensor on the host, shard by shard: what the engine prints as CPU_Mapped."""
-    spans: dict[int, tuple[int, int]] = {}
-    for tensor in header.tensors:
-        head, _, rest = tensor.name.partition(".")
-        number = rest.partition(".")[0]
-        if head == "blk" and number.isdigit():
-            on_host = placement[min(int(number), len(placement) - 2)] == HOST
-        else:
-            on_host = not head.startswith("output") or placement[-1] == HOST
-        kind = GGML_TYPES.get(tensor.ggml_type)
-        if on_host and kind is not None:
-            end = tensor.offset + tensor_bytes(kind, tensor.shape)
-            first, last = spans.get(tensor.shard, (tensor.offset, end))
-            spans[tensor.shard] = (min(first, tensor.offset), max(last, end))
-    return sum(last - first for first, last in spans.values())
 
 
 def settings_of(load: Load) -> RequestedSettings:

@@ -5,6 +5,7 @@ Source: llama.cpp b11434 common/arg.cpp, src/llama-context.cpp, tools/server/ser
 
 from __future__ import annotations
 
+from advisor.errors import UsageError
 from advisor.memory.engine_spec import EngineSpec
 from advisor.model.spec import ModelSpec
 from advisor.settings import RequestedSettings, RunSettings
@@ -24,6 +25,9 @@ def resolve_settings(
         n_parallel = asked.n_parallel or 1
     unified_default = server and auto_slots and bool(defaults["server_kv_unified"])
     kv_unified = asked.kv_unified if asked.kv_unified is not None else unified_default
+    main_gpu = asked.main_gpu or 0
+    if asked.split_mode == "none" and 0 < n_devices <= main_gpu:
+        raise UsageError(f"-mg {main_gpu} names no GPU; with {n_devices} of them give 0 to {n_devices - 1}.")
     padding = defaults["context_padding"]
     wished = asked.n_ctx if asked.n_ctx else spec.n_ctx_train
     n_ctx = round_up(max(wished, 1), padding)
@@ -55,7 +59,7 @@ def resolve_settings(
         op_offload=asked.op_offload is not False,
         split_mode=asked.split_mode or "layer",
         tensor_split=asked.tensor_split,
-        main_gpu=asked.main_gpu or 0,
+        main_gpu=main_gpu,
         mmap=asked.load_mode in (None, "auto", "mmap", "mlock", "mmap+mlock"),
         n_threads=asked.n_threads,
         repack=asked.repack is not False,

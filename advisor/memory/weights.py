@@ -49,6 +49,7 @@ def place_weights(
     read_devices = [0] * len(backends)
     host = repack = read_host = 0
     expert_blocks: set[int] = set()
+    spans: dict[int, tuple[int, int]] = {}  # shard -> first and last byte of its host tensors
     used_share = spec.n_expert_used / spec.n_expert if spec.n_expert else 1.0
     host_tensors: list[WeightTensor] = []
     output_device = placement[spec.n_layer_all]
@@ -68,6 +69,9 @@ def place_weights(
             read_host += read
         if device == HOST:
             host += round_up(tensor.n_bytes, align)
+            end = tensor.offset + tensor.n_bytes
+            first, last = spans.get(tensor.shard, (tensor.offset, end))
+            spans[tensor.shard] = (min(first, tensor.offset), max(last, end))
             if tensor.place in ("block", "output"):
                 host_tensors.append(tensor)
             if _repacked(tensor, engine):
@@ -108,7 +112,7 @@ def place_weights(
     return WeightBytes(
         devices=tuple(devices),
         host=host,
-        mapped=host if settings.mmap else 0,
+        mapped=sum(last - first for first, last in spans.values()) if settings.mmap else 0,
         repack=repacked,
         host_tensors=tuple(host_tensors),
         read_devices=tuple(read_devices),

@@ -20,6 +20,8 @@ class WeightTensor(NamedTuple):
     n_bytes: int
     place: str
     block: int
+    offset: int  # within the data of its shard
+    shard: int
 
 
 class LayerSpec(NamedTuple):

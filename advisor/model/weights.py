@@ -66,7 +66,8 @@ def place_tensors(
             place = "rope"
         else:
             place = "output"
+        n_bytes = tensor_bytes(kind, tensor.shape)
         placed.append(
-            WeightTensor(name, tensor.shape, tensor.ggml_type, tensor_bytes(kind, tensor.shape), place, block)
+            WeightTensor(name, tensor.shape, tensor.ggml_type, n_bytes, place, block, tensor.offset, tensor.shard)
         )
     return placed

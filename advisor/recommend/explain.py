@@ -249,7 +249,7 @@ def fixes(search: Search, best: Judged, verdict: str, contexts: ContextTable) ->
             change = f"a file of at most {left:.1f} bits a weight instead of {bits:.1f}"
             out.append(Fix(change, lacking, "a smaller quantization loses quality; part of it stays on the CPU", True))
         out.append(Fix(f"{format_bytes(lacking)} more system memory", lacking, "money", True))
-    out.sort(key=lambda fix: not fix.enough)  # within each they stand in the order of their price
+    out.sort(key=lambda fix: (not fix.enough, fix.costs == "money"))  # otherwise they stand in the order of their price
     return out
 
 
