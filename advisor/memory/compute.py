@@ -38,7 +38,9 @@ class ComputeModel:
         style = spec.style if engine.mixed_inputs else spec.style._replace(mixed=False)
         window = max((layer.n_window for layer in spec.layers), default=0)
         windowed = frozenset(layer.il for layer in spec.layers if layer.n_window)
-        self.graph = GraphModel(meta, tensors, spec.n_vocab, style, window, windowed, spec.graph_modelled)
+        self.graph = GraphModel(
+            meta, tensors, spec.n_vocab, style, window, windowed, spec.graph_modelled, engine.lookups_first
+        )
         self.hyper = Hyper(self.graph)
         self._known: dict[tuple[object, ...], Sizes] = {}
         self._anchors = Anchors()

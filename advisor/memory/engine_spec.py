@@ -28,6 +28,7 @@ SCHEMA: dict[str, object] = {
         {
             "build": "int",
             "mixed_inputs": "bool",
+            "lookups_first": "bool",
             "server_reserves_every_row": "bool",
             "has_load_mode": "bool",
             "measured": "str",
@@ -115,7 +116,8 @@ class BackendRules(NamedTuple):
 class EngineSpec(NamedTuple):
     """One engine at one build.
 
-    `mixed_inputs`: the graph lays out a third input branch, tokens and embeddings mixed.
+    `mixed_inputs`: the graph lays out a third input branch, tokens and embeddings mixed. `lookups_first`: token rows
+    are looked up before everything else.
     """
 
     name: str
@@ -123,6 +125,7 @@ class EngineSpec(NamedTuple):
     build: int
     confidence: str  # "measured" | "extrapolated"
     mixed_inputs: bool
+    lookups_first: bool
     server_reserves_every_row: bool
     has_load_mode: bool
     defaults: Mapping[str, Any]
@@ -149,6 +152,7 @@ def parse_engine(document: Mapping[str, Any], build: int | None = None) -> Engin
         build=asked,
         confidence="measured" if any(item["build"] == asked for item in known) else "extrapolated",
         mixed_inputs=entry["mixed_inputs"],
+        lookups_first=entry["lookups_first"],
         server_reserves_every_row=entry["server_reserves_every_row"],
         has_load_mode=entry["has_load_mode"],
         defaults=document["defaults"],

@@ -159,8 +159,16 @@ class Parts:
         tokens = self.input(I32, self.tokens)
         plain = self.input(F32, width, self.tokens)
 
+        early: dict[int, Tensor] = {}
+        others = self.input(I32, self.tokens)
+        if self.model.lookups_first:  # the look-ups stay in the host's memory, before everything else
+            for index in (tokens, others) if self.style.mixed else (tokens,):
+                early[id(index)] = self.expand(get_rows(table, index))
+
         def pick(index: Tensor) -> Tensor:
-            rows = get_rows(table, index)
+            rows = early.get(id(index))
+            if rows is None:
+                rows = get_rows(table, index)
             return rows if width == d else node("PAD", [rows], (width, self.tokens, 1, 1))
 
         chosen = pick(tokens)
@@ -168,7 +176,7 @@ class Parts:
         if self.style.mixed:
             mixed = self.input(F32, width, self.tokens)
             slots = self.input(I64, self.tokens)
-            branches.append(set_rows(same("DUP", mixed), pick(self.input(I32, self.tokens)), slots))
+            branches.append(set_rows(same("DUP", mixed), pick(others), slots))
         for branch in branches:
             self.expand(branch)
         self.embedded = chosen

@@ -37,13 +37,19 @@ class PerLayer(Transformer):
 
     shared_from: int
 
-    def per_layer_inputs(self, x: Tensor) -> Tensor:
-        """[width, tokens, blocks]: from a table, plus a projection of the embeddings."""
+    def per_layer_inputs(self, x: Tensor, early: Tensor | None = None) -> Tensor:
+        """[width, tokens, blocks]: from a table, plus a projection of the embeddings.
+
+        `early`: the rows of the table, looked up before everything else.
+        """
         h, n = self.h, self.tokens
         table = self.need("per_layer_token_embd")
         width = table.ne[0] // h.n_layer
-        rows = get_rows(table, self.input(I32, n))
-        selected = self.expand(same("SCALE", reshape(rows, width, h.n_layer, n)))
+        if early is None:
+            rows = get_rows(table, self.input(I32, n))
+            selected = self.expand(same("SCALE", reshape(rows, width, h.n_layer, n)))
+        else:
+            selected = reshape(same("SCALE", early), width, h.n_layer, n)
         projected = same("SCALE", mul_mat(self.need("per_layer_model_proj"), x))
         projected = self.norm(reshape(projected, width, h.n_layer, n), "per_layer_proj_norm", -1)
         joined = same("SCALE", same("ADD", projected, selected))
@@ -93,12 +99,16 @@ class Gemma4(PerLayer):
     def build(self) -> Graph:
         """The whole graph."""
         h = self.h
+        table = self.weight("per_layer_token_embd")
+        early = None
+        if table is not None and self.model.lookups_first:
+            early = self.expand(get_rows(table, self.input(I32, self.tokens)))
         cur = self.embeddings()
         self.shared_from = h.n_layer_all - h.whole("attention.shared_kv_layers")
         self.base, self.windowed = self.attention_inputs([i for i in range(h.n_layer) if i < self.shared_from])
         extra = None
-        if self.weight("per_layer_token_embd") is not None:
-            extra = self.per_layer_inputs(cur)
+        if table is not None:
+            extra = self.per_layer_inputs(cur, early)
         for il in self.layer_ids:
             self.graph.mark()
             cur = self.gemma_block(cur, il, extra)

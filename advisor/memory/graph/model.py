@@ -15,12 +15,13 @@ class GraphModel:
     """A header, reduced to what shapes a graph: metadata under its own names, tensors as (shape, ggml type).
 
     `style`: the wiring of its blocks; `window`: tokens of the sliding window (0 = none) and `windowed` the blocks that
-    look through it; `modelled` False: some parts of its graph are not known.
+    look through it; `modelled` False: some parts of its graph are not known; `lookups_first`: the engine's build puts
+    the look-ups of token rows before everything else.
     """
 
     __slots__ = (
-        "arch", "expressions", "keys", "kinds", "matches", "meta", "modelled", "n_vocab", "style", "tensors",
-        "window", "windowed",
+        "arch", "expressions", "keys", "kinds", "lookups_first", "matches", "meta", "modelled", "n_vocab", "style",
+        "tensors", "window", "windowed",
     )  # fmt: skip
 
     def __init__(
@@ -32,6 +33,7 @@ class GraphModel:
         window: int = 0,
         windowed: frozenset[int] = frozenset(),
         modelled: bool = True,
+        lookups_first: bool = False,
     ) -> None:
         self.meta = meta
         self.tensors = tensors
@@ -40,6 +42,7 @@ class GraphModel:
         self.window = window
         self.windowed = windowed
         self.modelled = modelled
+        self.lookups_first = lookups_first
         self.arch = str(meta["general.architecture"])
         # what estimates of the same model share; filled when first asked for
         self.keys: dict[tuple[str, int], str] = {}
