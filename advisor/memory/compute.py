@@ -115,7 +115,7 @@ class ComputeModel:
         """The bounds that the architecture, the backend and the build leave."""
         spread = self._engine.spread
         spec = self._spec
-        share = spread["unmodelled" if not spec.graph_modelled else spec.confidence]
+        share = max(spread["unmodelled" if not spec.graph_modelled else spec.confidence], self._engine.compute_spread)
         if backend is not None and not backend.measured:
             share = max(share, spread["unmeasured_backend"])
         if self._engine.confidence != "measured":

@@ -29,6 +29,8 @@ SCHEMA: dict[str, object] = {
             "build": "int",
             "mixed_inputs": "bool",
             "lookups_first": "bool",
+            "equal_cache_types": ["str"],
+            "compute_spread": "number",
             "server_reserves_every_row": "bool",
             "has_load_mode": "bool",
             "measured": "str",
@@ -98,6 +100,7 @@ class BackendRules(NamedTuple):
     overhead_low_bytes: int
     overhead_bytes: int
     overhead_high_bytes: int
+    equal_cache_types: bool  # its flash attention takes K and V of one type only
 
     def runs_flash_attn(self, head_size_k: int, head_size_v: int, n_gqa: int, *, masked: bool = True) -> bool:
         """Whether the flash-attention kernel takes these head sizes with `n_gqa` query heads per key head.
@@ -131,6 +134,7 @@ class EngineSpec(NamedTuple):
     defaults: Mapping[str, Any]
     server: Mapping[str, Any]
     spread: Mapping[str, float]  # half-widths of compute intervals
+    compute_spread: float  # the least of them for this build
     cpu_alignment_bytes: int
     repack_types: frozenset[str]
     repack_row_multiple: int
@@ -158,10 +162,14 @@ def parse_engine(document: Mapping[str, Any], build: int | None = None) -> Engin
         defaults=document["defaults"],
         server=document["server"],
         spread=document["spread"],
+        compute_spread=entry["compute_spread"],
         cpu_alignment_bytes=document["cpu"]["alignment_bytes"],
         repack_types=frozenset(document["cpu"]["repack_types"]),
         repack_row_multiple=document["cpu"]["repack_row_multiple"],
-        backends={name: _backend(name, table) for name, table in document["backends"].items()},
+        backends={
+            name: _backend(name, table, name in entry["equal_cache_types"])
+            for name, table in document["backends"].items()
+        },
     )
 
 
@@ -179,7 +187,7 @@ def extend_engine(base: Mapping[str, Any], extension: Mapping[str, Any], build: 
     return engine._replace(server_reserves_every_row=every_row)
 
 
-def _backend(name: str, table: Mapping[str, Any]) -> BackendRules:
+def _backend(name: str, table: Mapping[str, Any], equal_cache_types: bool) -> BackendRules:
     get_rows = table.get("get_rows_types")
     return BackendRules(
         name=name,
@@ -197,4 +205,5 @@ def _backend(name: str, table: Mapping[str, Any]) -> BackendRules:
         overhead_low_bytes=table["overhead_low_bytes"],
         overhead_bytes=table["overhead_bytes"],
         overhead_high_bytes=table["overhead_high_bytes"],
+        equal_cache_types=equal_cache_types,
     )

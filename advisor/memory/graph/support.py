@@ -18,6 +18,8 @@ def supports(devices: Sequence[BackendRules]) -> Callable[[int, Tensor], bool]:
             q, k, v = t.src[0], t.src[1], t.src[2]
             if NAMES[k.type] not in rules.cache_types or NAMES[v.type] not in rules.cache_types:
                 return False
+            if rules.equal_cache_types and k.type != v.type:
+                return False
             masked = len(t.src) > 3 and k.ne[1] % 256 == 0
             return rules.runs_flash_attn(k.ne[0], v.ne[0], q.ne[2] // k.ne[2], masked=masked)
         if t.op == "GET_ROWS" and rules.get_rows_types is not None:
@@ -40,7 +42,10 @@ def flash_resolves(
     plain = settings.kv_offload and all(d != CPU for d in placement.layers) and not placement.overrides
     types = {NAMES[settings.type_k], NAMES[settings.type_v]}
     if plain and all(
-        types <= rules.cache_types and h.hk(i) == h.hv(i) and rules.runs_flash_attn(h.hk(i), h.hv(i), 1, masked=False)
+        types <= rules.cache_types
+        and (len(types) == 1 or not rules.equal_cache_types)
+        and h.hk(i) == h.hv(i)
+        and rules.runs_flash_attn(h.hk(i), h.hv(i), 1, masked=False)
         for rules in devices
         for i in range(h.n_layer)
         if h.head_kv[i] > 0
