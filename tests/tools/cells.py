@@ -58,8 +58,8 @@ def describe_header(head: GgufHeader, *, load_mtp: bool = False) -> ModelSpec:
 
 
 @functools.cache
-def engine(build: int | None = None) -> EngineSpec:
-    """llama.cpp at a build, None = the newest known."""
+def engine(build: int | None = 11434) -> EngineSpec:
+    """llama.cpp at a build, by default the one that the cells were measured with; None = the newest known."""
     return parse_engine(tomli.loads((RULES / "engines" / "llama_cpp.toml").read_text()), build)
 
 
