@@ -76,7 +76,12 @@ def command(model: str, **values: Any) -> int:
     line = None
     margin = max((limit.margin_bytes for limit in budget.devices), default=0)
     options = server_options(
-        answer.chosen.plan, engine, mode=values["mode"], n_layer_all=spec.n_layer_all, margin_bytes=margin
+        answer.chosen.plan,
+        engine,
+        mode=values["mode"],
+        n_layer_all=spec.n_layer_all,
+        margin_bytes=margin,
+        embeds=spec.family == "encoder",
     )
     if engine.program == "llama-server" and answer.verdict != "does_not_fit":
         line = command_line(engine.program, spec.path, options)

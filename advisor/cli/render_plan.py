@@ -88,14 +88,16 @@ def _bar_lines(
     return lines
 
 
-def speed_line(speed: Speed, screen: Screen) -> list[str]:
-    """Tokens per second, with the range and what bounds it."""
+def speed_line(speed: Speed, screen: Screen, *, answers: bool = True) -> list[str]:
+    """Tokens per second, with the range and what bounds it; a model that only embeds does not answer."""
     decode, prefill = speed.decode_tokens_per_s, speed.prefill_tokens_per_s
     reading = _rate(prefill.value)
     text = (
         f"answers at {_rate(decode.value)} ({_rate(decode.low, bare=True)} to {_rate(decode.high, bare=True)}) with "
         f"{speed.at_depth:,} tokens in the context, reads the prompt at {reading}; bound by {speed.bound_by}"
     )
+    if not answers:
+        text = f"reads {reading} ({_rate(prefill.low, bare=True)} to {_rate(prefill.high, bare=True)})"
     if speed.confidence == "low":
         text += "; low confidence"
     return screen.wrap(text, "  ", "  ")

@@ -22,7 +22,7 @@ def render_recommendation(
     summary = screen.wrap(answer.summary, "")
     lines += ["", *(screen.paint(line, "bold", _COLORS[answer.verdict]) for line in summary), ""]
     lines += memory_lines(answer.chosen.plan, answer.budget, screen)
-    lines += ["", screen.paint("Speed", "bold"), *speed_line(answer.speed, screen)]
+    lines += ["", screen.paint("Speed", "bold"), *speed_line(answer.speed, screen, answers=spec.has_logits)]
     if answer.contexts.rows and any(row.points for row in answer.contexts.rows):
         lines += ["", *context_lines(answer.contexts, screen)]
     bullet = screen.symbol("·", "-")
@@ -56,12 +56,13 @@ def context_lines(table: ContextTable, screen: Screen) -> list[str]:
     yes, no = screen.symbol("✓", "fits"), screen.symbol("✗", "no")
     lines = [f"{screen.paint('Context', 'bold')} with {clean(table.basis)}"]
     rows = [["tokens", *(f"{row.cache_type} cache" for row in table.rows)]]
+    places = {point.device for row in table.rows for point in row.points}
     lengths = [point.n_ctx for point in table.rows[0].points]
     for index, n_ctx in enumerate(lengths):
         cells = [f"{n_ctx:,}"]
         for row in table.rows:
             point = row.points[index]
-            where = "" if point.device != "host" or "CPU" in table.basis else " host"
+            where = f" {point.device}" if len(places) > 1 else ""
             cells.append(f"{format_bytes(point.need_bytes)}{where} {yes if point.fits else no}")
         rows.append(cells)
     trained = table.n_ctx_trained

@@ -7,7 +7,7 @@ from advisor.memory.types import MemoryPlan
 
 
 def server_options(
-    plan: MemoryPlan, engine: EngineSpec, *, mode: str, n_layer_all: int, margin_bytes: int
+    plan: MemoryPlan, engine: EngineSpec, *, mode: str, n_layer_all: int, margin_bytes: int, embeds: bool = False
 ) -> list[tuple[str, str]]:
     """(long option without dashes, value) pairs; flags without value have an empty value.
 
@@ -17,6 +17,10 @@ def server_options(
     settings = plan.settings
     options = [("ctx-size", str(settings.n_ctx))]
     exact = mode == "exact"
+    if embeds:
+        options.append(("embeddings", ""))
+    if not plan.devices:
+        options.append(("device", "none"))
     if plan.devices and exact:
         options.append(("n-gpu-layers", str(settings.n_gpu_layers)))
         if settings.n_cpu_moe >= n_layer_all:
@@ -28,8 +32,9 @@ def server_options(
             options.append(("override-tensor", ",".join(pairs)))
         if settings.split_mode != "layer":
             options.append(("split-mode", settings.split_mode))
-        if settings.tensor_split:
-            options.append(("tensor-split", ",".join(f"{share:g}" for share in settings.tensor_split)))
+        counts = [plan.placement.count(index) for index in range(len(plan.devices))]
+        if settings.split_mode == "layer" and len(counts) > 1 and any(counts):  # free memory then decides nothing
+            options.append(("tensor-split", ",".join(str(count) for count in counts)))
         if settings.main_gpu:
             options.append(("main-gpu", str(settings.main_gpu)))
     if settings.cache_type_k != "f16" or settings.cache_type_v != "f16":

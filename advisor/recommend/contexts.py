@@ -47,7 +47,7 @@ def context_table(search: Search, chosen: Judged) -> ContextTable:
     every = search.spec.n_layer_all + 1
     base: RequestedSettings = search.base._replace(n_ctx=None)
     settings = chosen.plan.settings
-    basis = "on the CPU"
+    basis = "everything on the CPU"
     if search.evaluator.host.devices and settings.n_gpu_layers:
         whole = base._replace(n_gpu_layers=every)
         smallest = min(int(policy["table_n_ctx"][0]), search.ceiling)

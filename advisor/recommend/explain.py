@@ -59,6 +59,9 @@ def summarize(spec: ModelSpec, judged: Judged, speed: Speed, verdict: str) -> st
             return f"The engine refuses these settings: {judged.plan.refused}."
         place = "system memory" if short.device == "host" else short.device
         return f"Does not fit: {format_bytes(short.over_bytes)} too much for {place} even at {settings.n_ctx:,} tokens."
+    if not spec.has_logits:
+        pace = f"about {speed.prefill_tokens_per_s.value:,.0f} tokens/s"
+        return f"Embeds with {layers_text(spec, judged)}, {settings.n_ctx:,} tokens at a time, {pace}."
     slots = f" in {settings.n_parallel} slots" if settings.n_parallel > 1 else ""
     context = f"{settings.n_ctx:,} tokens of context{slots} ({cache_name(judged)} cache)"
     return f"Runs with {layers_text(spec, judged)}, {context}, {pace}."
@@ -74,15 +77,7 @@ def reasons(search: Search, best: Ranked) -> list[Note]:
     elif settings.n_ctx >= search.ceiling:
         notes.append(Note("context_trained", f"{settings.n_ctx:,} tokens is all that the model was trained for."))
     else:
-        device, need, usable = tightest(search, best.judged)
-        spare = format_bytes(usable - need)
-        notes.append(
-            Note(
-                "context_limit",
-                f"{settings.n_ctx:,} tokens leaves {spare} to spare on {device}, beyond what must stay free.",
-                f"policy.toml: intents.{search.intent.name}",
-            )
-        )
+        notes.append(_context_reason(search, best))
     notes.append(_cache_reason(search, best))
     if best.judged.plan.devices and settings.n_gpu_layers:
         notes.append(
@@ -108,6 +103,18 @@ def reasons(search: Search, best: Ranked) -> list[Note]:
             )
             break
     return notes
+
+
+def _context_reason(search: Search, best: Ranked) -> Note:
+    settings, rule = best.judged.plan.settings, f"policy.toml: intents.{search.intent.name}"
+    device, need, usable = tightest(search, best.judged)
+    spare = format_bytes(usable - need)
+    longer = search.evaluator.sketch(best.judged.request._replace(n_ctx=settings.n_ctx + 4 * search.step))
+    if longer.fits:
+        text = f"{settings.n_ctx:,} tokens is comfortable here; more would fit ({spare} to spare), ask with -c."
+        return Note("context_comfortable", text, f"{rule}.comfortable_n_ctx")
+    text = f"{settings.n_ctx:,} tokens leaves {spare} to spare on {device}, beyond what must stay free."
+    return Note("context_limit", text, rule)
 
 
 def _cache_reason(search: Search, best: Ranked) -> Note:

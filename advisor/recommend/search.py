@@ -167,8 +167,9 @@ class Search:
         if self.wishes.pinned.n_gpu_layers not in (None, 0):
             return None
         request = self.base._replace(n_gpu_layers=0, cache_type_k=pair[0], cache_type_v=pair[1])
-        comfortable = max(min(self.intent.comfortable_n_ctx * self.slots, self.ceiling), self.floor)
-        return self.longest(request, self.floor, comfortable)
+        grows = any(layer.has_cache and layer.k_width for layer in self.spec.layers)
+        wished = min(self.intent.comfortable_n_ctx * self.slots, self.ceiling) if grows else self.ceiling
+        return self.longest(request, self.floor, max(wished, self.floor))
 
     def run(self) -> Found:
         """All fitting candidates, the cheapest first."""

@@ -85,7 +85,7 @@ def warnings(
     prompt_cache = plan.host.extras["prompt_cache_bytes"]
     checkpoints = plan.host.extras["context_checkpoints_bytes"]
     if prompt_cache and 0 <= left < prompt_cache + checkpoints:
-        mib = max(left // 2, 0) >> 20
+        mib = (left // 2 >> 20) // 256 * 256
         notes.append(
             Note(
                 "prompt_cache_fills_ram",

@@ -110,8 +110,9 @@ def test_the_router_takes_the_recommendation(tmp_path, gemma3_270m_path, router)
     assert given["--parallel"] == str(settings["n_parallel"])
     assert given["--flash-attn"] == "on"
     assert given["--fit"] == "off"
+    assert given["--device"] == "none"
     own = {"--host", "--port", "--alias"}  # the router's
-    assert set(given) - own == {"--model", "--ctx-size", "--parallel", "--flash-attn", "--fit"}
+    assert set(given) - own == {"--model", "--ctx-size", "--parallel", "--flash-attn", "--fit", "--device"}
 
 
 # every key that can be written, and what the router makes of it
@@ -135,7 +136,7 @@ EVERY_KEY = [
     ),
     (
         ["--gpu", "vulkan:2GiB", "--gpu", "vulkan:2GiB", "-ngl", "19", "-ts", "3,1"],
-        {"--tensor-split": "3,1"},
+        {"--tensor-split": "15,4"},  # 18 blocks and the output layer, as the layers each card gets
     ),
     (
         ["--gpu", "vulkan:2GiB", "--gpu", "vulkan:2GiB", "-ngl", "19", "-sm", "none", "-mg", "1"],

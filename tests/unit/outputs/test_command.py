@@ -99,17 +99,14 @@ def test_the_command_means_the_settings(request_text, cards, build):
     assert len({name for name, _ in options}) == len(options)  # a preset cannot hold a key twice
     line = command_line("llama-server", "/models/it's a model.gguf", options)
     pasted = parse_command(shlex.split(line))
-    assert (pasted.program, pasted.model, pasted.ignored) == (
-        "llama-server",
-        "/models/it's a model.gguf",
-        ("--fit off",),
-    )
+    assert (pasted.program, pasted.model) == ("llama-server", "/models/it's a model.gguf")
+    assert pasted.ignored == (("--fit off",) if cards else ("--device none", "--fit off"))
     again = plan(pasted.settings)
     for name in ("weights_bytes", "cache_bytes", "compute", "output_bytes", "mapped_bytes", "repack_bytes"):
         assert getattr(again.host, name) == getattr(meant.host, name)
     assert again.devices == meant.devices
-    # `auto` is written as what it turned into; without a GPU nothing is said about one
-    changed = {"flash_attn"}
+    # `auto` is written as what it turned into, a split as the layers each card got; without a GPU nothing is said of one
+    changed = {"flash_attn"} | {"tensor_split"}
     if not cards:
         changed |= {"n_cpu_moe", "tensor_overrides", "tensor_split", "main_gpu", "split_mode"}
     for name, value in meant.settings._asdict().items():
