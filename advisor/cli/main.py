@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -10,7 +11,14 @@ from typing import Any
 import click
 
 from advisor import __version__
+from advisor.cli.streams import prepare, silence
 from advisor.errors import AdvisorError
+
+CLOSED_PIPE = 141  # what a shell reports of a program that SIGPIPE ended
+# errors without a file's name: every file that advisor opens or writes has its own sentence
+_NOT_WRITTEN = (
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.ENXIO, errno.EAGAIN, errno.ECONNRESET,
+)  # fmt: skip
 
 # verb -> (module, short help); the module holds a click command called `command`
 VERBS = {
@@ -25,8 +33,24 @@ VERBS = {
 }
 
 
+class ClosedPipeError(Exception):
+    """A closed pipe under a name that click does not catch: it would end with status 1, as for an error."""
+
+
 class Verbs(click.Group):
     """A group that imports a verb's module only when it is used."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:  # noqa: D102
+        try:
+            return super().make_context(*args, **kwargs)
+        except BrokenPipeError:
+            raise ClosedPipeError from None
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: D102
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise ClosedPipeError from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002, D102
         return list(VERBS)
@@ -43,38 +67,45 @@ class Verbs(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in VERBS.items()])
 
 
-@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+# \b alone on a line: click keeps the lines of that paragraph
+_HELP = """What fits, how to set it, and how fast it will be, for GGUF models on your own machine.
+
+\b
+advisor recommend model.gguf
+advisor recommend model.gguf --gpu "RTX 3060" --for context
+advisor estimate -- llama-server -m model.gguf -c 32768 -ngl 20
+"""
+
+
+@click.group(cls=Verbs, help=_HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="advisor", message="%(prog)s %(version)s")
 def advisor() -> None:
-    r"""What fits, how to set it, and how fast it will be, for GGUF models on your own machine.
-
-    \b
-    advisor recommend model.gguf
-    advisor recommend model.gguf --gpu "RTX 3060" --for context
-    advisor estimate -- llama-server -m model.gguf -c 32768 -ngl 20
-    """
+    """The command itself: its options come before the verb."""
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit status (0 fits, 3 partly, 4 does not fit, 2 usage, 1 other errors)."""
+    prepare()
     try:
         result: Any = advisor.main(args=arguments, prog_name="advisor", standalone_mode=False)
         sys.stdout.flush()
     except AdvisorError as error:
         return _say(str(error), error.exit_status)
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
-        return 2
+        return _write(error.format_message(), 2)
     except click.ClickException as error:
         return _say(_usage_sentence(error), 2)
     except (click.Abort, KeyboardInterrupt):
         return _say("stopped.", 130)
-    except BrokenPipeError:
-        _silence_stdout()
-        return 0
+    except (BrokenPipeError, ClosedPipeError):  # the reader has enough: end quietly, as other programs do
+        silence(1, 2)
+        return CLOSED_PIPE
     except RecursionError:
         return _say("the input is nested too deeply to be a real file.", 1)
     except Exception as error:
+        if isinstance(error, OSError) and error.filename is None and error.errno in _NOT_WRITTEN:
+            silence(1)
+            return _say(f"the output cannot be written: {error.strerror}; give it another place.", 1)
         if os.environ.get("ADVISOR_DEBUG"):
             raise
         detail = f"{type(error).__name__}: {error}"
@@ -95,14 +126,17 @@ def _usage_sentence(error: click.ClickException) -> str:
 def _say(text: str, status: int) -> int:
     from advisor.cli.terminal import clean
 
+    return _write(f"advisor: {clean(text, 1000)}", status)
+
+
+def _write(text: str, status: int) -> int:
+    """A line on stderr after what stands on stdout; where it cannot be written the status alone must tell."""
     try:
         sys.stdout.flush()
-        print(f"advisor: {clean(text, 1000)}", file=sys.stderr)
-    except BrokenPipeError:
-        _silence_stdout()
+    except OSError:
+        silence(1)
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        silence(2)
     return status
-
-
-def _silence_stdout() -> None:
-    """After a closed pipe, keep the interpreter from complaining at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
