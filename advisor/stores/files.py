@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import FileIO
 
 from advisor.gguf_header.errors import excerpt, printable
@@ -128,10 +128,18 @@ def _gguf_files(folder: str) -> Iterator[str]:
                     if entry.name.startswith("."):
                         continue
                     if entry.name.endswith(".gguf") and not entry.name.startswith(_UNFINISHED_STARTS):
-                        if entry.is_file():
+                        if leads_to(entry.is_file):
                             yield entry.path
-                    elif depth < _MAX_DEPTH and entry.is_dir():
+                    elif depth < _MAX_DEPTH and leads_to(entry.is_dir):
                         pending.append((entry.path, depth + 1))
         except OSError as error:
             if depth == 0:
                 raise unreadable(folder, error) from None
+
+
+def leads_to(kind: Callable[[], bool]) -> bool:
+    """Whether an entry is of a kind; a link that leads nowhere (to itself, into a closed folder) is of none."""
+    try:
+        return kind()
+    except OSError:
+        return False

@@ -11,7 +11,7 @@ import os
 from advisor.gguf_header.errors import excerpt
 from advisor.gguf_header.shards import parse_shard_name
 from advisor.stores.errors import IncompleteModelError, NoModelError, SeveralModelsError
-from advisor.stores.files import expand, is_companion, read_small
+from advisor.stores.files import expand, is_companion, leads_to, read_small
 from advisor.stores.ollama import is_plain_name
 
 _PREFERRED = ("Q4_K_M", "Q8_0")  # what llama.cpp's -hf takes if no quant is named
@@ -55,7 +55,7 @@ def find(name: str) -> str | None:
 def _current_snapshot(folder: str) -> str | None:
     snapshots = os.path.join(folder, "snapshots")
     try:
-        commits = sorted(entry.path for entry in os.scandir(snapshots) if entry.is_dir())
+        commits = sorted(entry.path for entry in os.scandir(snapshots) if leads_to(entry.is_dir))
     except OSError:
         return None
     if not commits:

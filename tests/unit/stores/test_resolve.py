@@ -500,3 +500,17 @@ def test_quants_are_whole_words() -> None:
 def test_arrays_reach_the_caller_whole(tmp_path: Path) -> None:
     path = write(tmp_path / "m.gguf", honest([array("deci.attention.head_count_kv", "int32", range(200))]))
     assert load_header(str(path)).metadata["deci.attention.head_count_kv"] == tuple(range(200))
+
+
+@pytest.mark.parametrize("target", ["l.gguf", "gone", "a.gguf/below"], ids=["itself", "gone", "below a file"])
+@pytest.mark.parametrize("name", ["l.gguf", "l"])
+def test_a_link_that_leads_nowhere_hides_nothing(target: str, name: str, tmp_path: Path) -> None:
+    write(tmp_path / "a.gguf")
+    (tmp_path / name).symlink_to(name if target == "l.gguf" else target)
+    assert name_of(load_header(str(tmp_path))) == "it"
+
+
+def test_a_link_to_itself_beside_the_snapshots(home: Path) -> None:
+    cached(home / HUB, {"m.gguf": MODEL})
+    (home / HUB / "models--org--Repo" / "snapshots" / "l").symlink_to("l")
+    assert name_of(load_header("org/Repo")) == "it"
