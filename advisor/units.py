@@ -27,7 +27,8 @@ def round_up(value: int, multiple: int) -> int:
 def parse_size(text: str) -> int:
     """Bytes of a SIZE such as `12GiB`, `9.5 GiB`, `500MB`, `16G` or `1048576`.
 
-    Raises UsageError for anything else, for negative sizes and for more than 2**60 bytes.
+    Raises UsageError for anything else, for negative sizes, for more than 2**60 bytes, and for a small number without a
+    unit: nobody who writes 32 means 32 bytes.
     """
     compact = text.strip()
     number = compact.rstrip("BbKkMmGgTtIi ")
@@ -39,14 +40,25 @@ def parse_size(text: str) -> int:
     if unit not in _UNITS or not number.isascii() or not number.replace(".", "", 1).isdigit() or value < 0:
         raise UsageError(f"'{text}' is not a size; write for example 12GiB, 9.5GiB, 500MB or 16G.")
     n_bytes = int(number) * _UNITS[unit] if number.isdigit() else int(value * _UNITS[unit])
+    if not unit and 0 < value < MIB:
+        raise UsageError(f"'{text}' has no unit; did you mean {_with_unit(number, value)}?")
     if n_bytes > _MAX_BYTES:
         raise UsageError(f"'{text}' is larger than any memory; write for example 12GiB.")
     return n_bytes
 
 
+def _with_unit(number: str, value: float) -> str:
+    """What a number without a unit can mean as a size of memory: GiB when it is small, MiB when it is large."""
+    if value <= 128:
+        return f"{number}GiB"
+    return f"{number}MiB or {number}GiB" if value <= 1024 else f"{number}MiB"
+
+
 def format_bytes(n_bytes: int) -> str:
-    """`n_bytes` for people: GiB with two decimals from 1 GiB on, MiB with one or none below, KiB, B."""
+    """`n_bytes` for people: TiB and GiB with two decimals from 1 GiB on, MiB with one or none below, KiB, B."""
     size = abs(n_bytes)
+    if size >= TIB:
+        return f"{n_bytes / TIB:.2f} TiB"
     if size >= GIB:
         return f"{n_bytes / GIB:.2f} GiB"
     if size >= 10 * MIB:

@@ -32,9 +32,11 @@ def parse_gpu_spec(text: str, table: GpuTable, *, ram_bytes: int | None = None) 
     backend, colon, size_text = name.partition(":")
     if colon:
         device = _plain_device(backend.strip().lower(), size_text, text)
+    elif name.lower() in BACKENDS:
+        raise HardwareError(f"--gpu '{text}' names no memory; write for example {name.lower()}:12GiB.")
     else:
         part, size_bytes = table.lookup(name)
-        device = _table_device(part, size_bytes, ram_bytes, name)
+        device = _table_device(part, size_bytes, ram_bytes, name, table)
     if at:
         device = _with_free(device, _size(free_text, text), text)
     return device
@@ -45,7 +47,8 @@ def _size(text: str, spec: str) -> int:
         return parse_size(text)
     except UsageError:
         raise HardwareError(
-            f"'{text.strip()}' in --gpu '{spec}' is not a size; write for example cuda:12GiB or \"RTX 3060@9.5GiB\"."
+            f"'{text.strip()}' in --gpu '{spec}' is not a size with a unit; "
+            'write for example cuda:12GiB or "RTX 3060@9.5GiB".'
         ) from None
 
 
@@ -62,13 +65,13 @@ def _plain_device(backend: str, size_text: str, spec: str) -> Device:
     )  # fmt: skip
 
 
-def _table_device(part: GpuPart, size_bytes: int | None, ram_bytes: int | None, spec: str) -> Device:
+def _table_device(part: GpuPart, size_bytes: int | None, ram_bytes: int | None, spec: str, table: GpuTable) -> Device:
     total, shared = part.memory_bytes[0], None
     if part.memory_kind == "unified":
         memory = size_bytes if size_bytes is not None else ram_bytes
         if memory is None:
             if len(part.memory_bytes) > 1:
-                sizes = ", ".join(f"{part.name} {size >> 30}GB" for size in part.memory_bytes)
+                sizes = ", ".join(f"{part.name} {size >> 30}GB" for size in table.sold_with(part))
                 raise HardwareError(
                     f"'{spec}' works in the machine's RAM, which may be of several sizes: "
                     f"{sizes}; give one of these or --ram SIZE."
@@ -115,10 +118,10 @@ def _named_ram_bytes(specs: Sequence[str], table: GpuTable) -> int | None:
     """RAM that a SPEC itself names ("M2 Ultra 192GB"), or that its chip is only sold with."""
     for spec in specs:
         name = spec.rpartition("@")[0] or spec
-        if ":" in name:
-            continue
-        part, size_bytes = table.lookup(name.strip()) if name.strip() else (None, None)
-        if part is not None and part.memory_kind == "unified":
+        if ":" in name or not name.strip() or name.strip().lower() in BACKENDS:
+            continue  # no name of a card; parse_gpu_spec says what is wrong with it
+        part, size_bytes = table.lookup(name.strip())
+        if part.memory_kind == "unified":
             if size_bytes is not None:
                 return size_bytes
             if len(part.memory_bytes) == 1:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from advisor.errors import HardwareError, RuleError
 from advisor.hardware._read import pcie_bytes_per_s
 from advisor.hardware.device_ids import BACKENDS
+from advisor.hardware.gpu_names import is_run_of_words, listed, shown, words_of
 
 GIB = 1 << 30
 _VENDORS = ("nvidia", "amd", "intel", "apple")
@@ -18,12 +19,6 @@ _SHARED_KEYS = ("vendor", "backend", "memory_kind", "compute_capability", "pcie"
 _PART_KEYS = (*_SHARED_KEYS, "name", "aliases", "memory_gib", "bandwidth_gb_per_s", "f16_tflops", "pci_ids", "note")
 _KNOWN_PART_KEYS = frozenset(_PART_KEYS)
 _GROUP_KEYS = (*_SHARED_KEYS, "name", "parts", "note", "measured")
-# Words around a name that vendors, drivers and people put there or leave away.
-_NOISE = frozenset({
-    "nvidia", "geforce", "tesla", "amd", "ati", "radeon", "instinct", "intel", "apple", "corporation", "inc",
-    "gpu", "graphics", "generation", "edition", "r", "tm", "the", "with", "chip",
-})  # fmt: skip
-_SYNONYMS = {"mobile": "laptop", "notebook": "laptop", "pcie4": "pcie"}
 
 
 class GpuPart(NamedTuple):
@@ -76,7 +71,7 @@ class GpuTable:
         by_pci: dict[str, GpuPart] = {}
         for part in parts:
             for name in (part.name, *part.aliases):
-                words, size = _words(name)
+                words, size = words_of(name)
                 base = "".join(words)
                 names.append((words, part))
                 if by_name.setdefault(base if size is None else f"{base}@{size:g}", part) is not part:
@@ -94,8 +89,12 @@ class GpuTable:
 
         Raises HardwareError: an ambiguous name lists the candidates, an unknown one the nearest names.
         """
-        words, size = _words(text)
+        words, size = words_of(text)
         base = "".join(words)
+        if not base:
+            raise HardwareError(
+                f"'{shown(text)}' names no card; give its name, as in \"RTX 3060\", or its memory, as in cuda:12GiB."
+            )
         exact = self._by_name.get(base if size is None else f"{base}@{size:g}")
         size_bytes = None if size is None else round(size * GIB)
         if exact is not None:
@@ -107,18 +106,26 @@ class GpuTable:
                 wider = [part for part in self._containing(words) if part.memory_kind == "unified"]
                 wanted = [part for part in wider if _has_size(part, size)]
             if not wanted:
-                sizes = ", ".join(_sizes(part) for part in candidates[:8])
-                raise HardwareError(f"No '{_shown(text)}' is known; there is {sizes}.")
+                sizes = listed([_sizes(part) for part in candidates], 8)
+                raise HardwareError(f"No '{shown(text)}' is known; there is {sizes}.")
             candidates = wanted
         if len(candidates) > 1:
-            names = ", ".join(sorted(part.name for part in candidates[:12]))
-            raise HardwareError(f"'{_shown(text)}' may be several cards: {names}; give one of these names.")
+            names = listed(sorted(part.name for part in candidates), 12)
+            raise HardwareError(f"'{shown(text)}' may be several cards: {names}; give one of these names.")
         if candidates:
             return candidates[0], size_bytes
         raise HardwareError(
-            f"No card '{_shown(text)}' is known; the nearest names are {', '.join(self.nearest(text))}. "
+            f"No card '{shown(text)}' is known; the nearest names are {', '.join(self.nearest(text))}. "
             "Any card can be given by its memory, as in cuda:12GiB."
         )
+
+    def sold_with(self, part: GpuPart) -> tuple[int, ...]:
+        """Sizes in bytes that `lookup` takes after the name of a chip in system memory, its variants' included."""
+        # "M3 Max 30-core" is a variant of the "M3 Max", not the "M4 Pro 16-core" of the "M4"
+        variants = [
+            other for other in self.parts if other.name.endswith("-core") and other.name.rpartition(" ")[0] == part.name
+        ]
+        return tuple(sorted({size for other in (part, *variants) for size in other.memory_bytes}))
 
     def find(self, name: str, memory_bytes: int | None = None, pci_device: str | None = None) -> GpuPart | None:
         """Find the part of a card that a driver names, or None. The nearest memory size decides between equals."""
@@ -126,7 +133,7 @@ class GpuTable:
             by_pci = self._by_pci.get(pci_device) or self._by_pci.get(pci_device.rpartition(":")[0])
             if by_pci is not None:
                 return by_pci
-        words, size = _words(name)
+        words, size = words_of(name)
         base = "".join(words)
         if not base:
             return None
@@ -148,8 +155,8 @@ class GpuTable:
         """Names most like `text`, the most similar first."""
         import difflib  # only on the way to an error
 
-        keys = {"".join(_words(part.name)[0]): part.name for part in reversed(self.parts)}
-        found = difflib.get_close_matches("".join(_words(text)[0]), list(keys), n=count, cutoff=0.3)
+        keys = {"".join(words_of(part.name)[0]): part.name for part in reversed(self.parts)}
+        found = difflib.get_close_matches("".join(words_of(text)[0]), list(keys), n=count, cutoff=0.3)
         return [keys[key] for key in found] or [part.name for part in self.parts[:count]]
 
     def _candidates(self, words: Sequence[str]) -> list[GpuPart]:
@@ -161,7 +168,7 @@ class GpuTable:
         found: dict[str, GpuPart] = {}
         if base:
             for known, part in self._names:
-                if set(words) <= set(known) or _squeezed_word_match(base, known):
+                if set(words) <= set(known) or is_run_of_words(base, known):
                     found[part.name] = part
         return list(found.values())
 
@@ -173,19 +180,6 @@ class GpuTable:
         return ()
 
 
-def _shown(text: str) -> str:
-    """What a person typed, fit for one line of an error."""
-    printable = "".join(character for character in text.strip() if character.isprintable())
-    return printable if len(printable) <= 60 else printable[:57] + "..."
-
-
-def _squeezed_word_match(base: str, known: Sequence[str]) -> bool:
-    """Whether `base` ("3060ti") is a run of whole words of a name ("rtx", "3060", "ti")."""
-    return any(
-        "".join(known[start:end]) == base for start in range(len(known)) for end in range(start + 1, len(known) + 1)
-    )
-
-
 def _sizes(part: GpuPart) -> str:
     return f"{part.name} with " + " or ".join(f"{memory / GIB:g} GiB" for memory in part.memory_bytes)
 
@@ -195,35 +189,6 @@ def _has_size(part: GpuPart, size_gib: float) -> bool:
     if part.memory_kind == "unified" and part.vendor in ("amd", "intel"):
         return 2 <= size_gib <= 1024  # a PC has the RAM that was put into it
     return any(abs(memory / GIB - size_gib) <= 0.02 * size_gib for memory in part.memory_bytes)
-
-
-def _words(name: str) -> tuple[tuple[str, ...], float | None]:
-    """Words of a name without vendor and noise, in lower case, and the memory size in GiB it holds, if any."""
-    lower = name.lower()
-    for mark in ("(r)", "(tm)", "®", "™"):
-        lower = lower.replace(mark, " ")
-    if "(" in lower and "pascal)" not in lower:  # a remark in parentheses
-        lower = lower.partition("(")[0] + lower.rpartition(")")[2]
-    raw = lower.replace("-", " ").replace("_", " ").replace("/", " ").replace(",", " ").split()
-    raw = [word.strip("()") for word in raw]
-    words: list[str] = []
-    size: float | None = None
-    for index, word in enumerate(raw):
-        number = word
-        for unit in ("gib", "gb", "g"):
-            if word.endswith(unit):
-                number = word[: -len(unit)]
-                break
-        following = raw[index + 1] if index + 1 < len(raw) else ""
-        if number != word and number.replace(".", "", 1).isdigit():
-            size = float(number)
-        elif word.isdigit() and following in ("gb", "gib"):
-            size = float(word)
-        elif word in ("gb", "gib") or word in _NOISE or not word:
-            continue
-        elif index > 0 or not (word.endswith("x") and word[:-1].isdigit()):  # not the "2x" of "2x RTX 3090"
-            words.append(_SYNONYMS.get(word, word))
-    return tuple(words), size
 
 
 # ------------------------------------------------------------------------------- reading the file

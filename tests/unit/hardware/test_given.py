@@ -116,3 +116,35 @@ def test_on_top_of_a_probed_machine(table: GpuTable) -> None:
     host = given_host(["RTX 3060"], False, None, base, table)
     assert [device.name for device in host.devices] == ["RTX 3060"]
     assert host.cpu == base.cpu
+
+
+def test_every_size_that_is_named_can_be_given(table: GpuTable) -> None:
+    """What the sentence for a chip in system memory offers works, and no size of its family is left out."""
+    for part in table.parts:
+        if part.memory_kind != "unified" or len(part.memory_bytes) == 1:
+            continue
+        with pytest.raises(HardwareError) as error:
+            parse_gpu_spec(part.name, table)
+        for size in table.sold_with(part):
+            spec = f"{part.name} {size >> 30}GB"
+            assert spec in str(error.value)
+            assert parse_gpu_spec(spec, table).name.startswith(part.name)
+    named = {size >> 30 for size in table.sold_with(table.lookup("M3 Max")[0])}
+    assert named == {36, 48, 64, 96, 128}
+    assert {size >> 30 for size in table.sold_with(table.lookup("M4")[0])} == {16, 24, 32}
+
+
+@pytest.mark.parametrize(
+    ("processor", "graphics"),
+    [
+        ("Ryzen AI Max+ 395", "8060S"),
+        ("AMD Ryzen AI Max+ PRO 395", "8060S"),
+        ("AI Max+ 395", "8060S"),
+        ("Ryzen AI Max 390", "8050S"),
+        ("Ryzen AI Max 385", "8050S"),
+        ("Ryzen AI 9 HX 370", "890M"),
+        ("Ryzen AI 9 365", "880M"),
+    ],
+)
+def test_a_processor_names_its_graphics(table: GpuTable, processor: str, graphics: str) -> None:
+    assert parse_gpu_spec(f"{processor} 128GB", table).name == graphics
