@@ -20,6 +20,7 @@ control characters and shortened before it enters a message: it may hold escape 
 from __future__ import annotations
 
 from advisor.errors import HeaderError
+from advisor.units import MIB, format_bytes
 
 _LONGEST_TEXT = 80
 _AGAIN = "download the file again"
@@ -37,6 +38,15 @@ def excerpt(text: str) -> str:
     return text if len(text) <= _LONGEST_TEXT else text[:_LONGEST_TEXT] + "…"
 
 
+def _fact(name: str, fact: str | int) -> str | int:
+    """A fact as a sentence shows it; one called …_bytes is a size: exact, and from 1 MiB on readable too."""
+    if isinstance(fact, str):
+        return excerpt(fact)
+    if not name.endswith("_bytes"):
+        return fact
+    return f"{fact:,} bytes" if fact < MIB else f"{format_bytes(fact)} ({fact:,} bytes)"
+
+
 class HeaderFaultError(HeaderError):
     """Base of all header errors; `path` is the file at fault, the message comes from `template`."""
 
@@ -44,7 +54,7 @@ class HeaderFaultError(HeaderError):
 
     def __init__(self, path: str, **facts: str | int) -> None:
         self.path = path
-        clean = {name: excerpt(fact) if isinstance(fact, str) else fact for name, fact in facts.items()}
+        clean = {name: _fact(name, fact) for name, fact in facts.items()}
         super().__init__(self.template.format(path=printable(path), **clean))
 
 
@@ -116,16 +126,22 @@ class BigEndianError(HeaderFaultError):
 class TruncatedHeaderError(HeaderFaultError):
     """The file ends inside its header. Facts: file_bytes."""
 
-    template = "{path} ends inside its header, after {file_bytes} bytes: the download is incomplete; " + _AGAIN + "."
+    template = "{path} ends inside its header, after {file_bytes}: the download is incomplete; " + _AGAIN + "."
 
 
 class TruncatedDataError(HeaderFaultError):
     """A tensor ends beyond the end of the file. Facts: missing_bytes, needed_bytes, tensor."""
 
     template = (
-        "{path} is incomplete: {missing_bytes} of {needed_bytes} bytes are missing, "
+        "{path} is incomplete: {share} are missing{exact}, "
         "and tensor '{tensor}' ends beyond the file; finish the download or start it again."
     )
+
+    def __init__(self, path: str, *, missing_bytes: int, needed_bytes: int, tensor: str) -> None:
+        share, exact = f"{missing_bytes:,} of {needed_bytes:,} bytes", ""
+        if needed_bytes >= MIB:
+            share, exact = f"{format_bytes(missing_bytes)} of {format_bytes(needed_bytes)}", f" ({share})"
+        super().__init__(path, share=share, exact=exact, tensor=tensor)
 
 
 class CountTooLargeError(HeaderFaultError):
@@ -141,9 +157,9 @@ class HeaderTooLargeError(HeaderFaultError):
 
 
 class BadStringLengthError(HeaderFaultError):
-    """A text longer than llama.cpp accepts (1 GiB). Facts: length, where."""
+    """A text longer than llama.cpp accepts (1 GiB). Facts: length_bytes, where."""
 
-    template = "{path} claims a text of {length} bytes in {where}; " + _DAMAGED + "."
+    template = "{path} claims a text of {length_bytes} in {where}; " + _DAMAGED + "."
 
 
 class EmptyKeyError(HeaderFaultError):

@@ -100,7 +100,7 @@ class MetadataReader:
         window.need(8)
         (length,) = _U64(window.buffer, window.pos)
         if length > MAX_STRING_BYTES:
-            raise BadStringLengthError(window.path, length=length, where=f"'{key}'")
+            raise BadStringLengthError(window.path, length_bytes=length, where=f"'{key}'")
         window.pos += 8
         if length > window.left:
             raise window.truncated()
@@ -195,7 +195,7 @@ class MetadataReader:
                 pos += text_bytes + 8
                 left -= 1
             if text_bytes > MAX_STRING_BYTES:
-                raise BadStringLengthError(window.path, length=text_bytes, where=f"'{key}'")
+                raise BadStringLengthError(window.path, length_bytes=text_bytes, where=f"'{key}'")
             window.move(window.base + pos)
             if window.left < 0 or before == left:
                 raise window.truncated()

@@ -41,6 +41,8 @@ LIES: list[tuple[str, type[HeaderError], bytes, str]] = [
      honest([array("tokenizer.a", "string", []).replace(struct.pack("<IQ", 8, 0), struct.pack("<IQ", 8, 1))
              + text("x", 99)], []), "incomplete"),
     ("no data", errors.TruncatedDataError, honest()[:-1], "1 of 608 bytes are missing"),
+    ("no data of a large one", errors.TruncatedDataError, assemble([], [tensor("b", (2**30,), F32, 0)], 2**20),
+     "4.00 GiB of 4.00 GiB are missing (4,293,918,720 of 4,294,967,360 bytes), and"),
     ("tensor at the end", errors.TruncatedDataError, assemble([], [ONE, tensor("b", (64,), F32, 128)], 200), "'b'"),
     ("n_tensors", errors.CountTooLargeError, assemble(n_tensors=2**63), str(2**63)),
     ("n_kv", errors.CountTooLargeError, assemble(n_kv=500_000_000), "500000000 metadata entries"),
@@ -49,7 +51,8 @@ LIES: list[tuple[str, type[HeaderError], bytes, str]] = [
      assemble([array("a", "string", [], length=2**22)]) + bytes(2**25), str(2**22)),
     ("much metadata", errors.HeaderTooLargeError,
      honest([array(f"a{i}", "int16", [7] * 65536) for i in range(13)], []), "32 MiB"),
-    ("text length", errors.BadStringLengthError, honest([raw_kv("a", 8, text("x", 2**64 - 1))], []), "'a'"),
+    ("text length", errors.BadStringLengthError, honest([raw_kv("a", 8, text("x", 2**64 - 1))], []),
+     "16777216.00 TiB (18,446,744,073,709,551,615 bytes) in 'a'"),
     ("token length", errors.BadStringLengthError,
      honest([raw_kv("tokenizer.a", 9, struct.pack("<IQ", 8, 1) + text("x", 2**64 - 8))], []), "'tokenizer.a'"),
     ("empty key", errors.EmptyKeyError, honest([kv("a", "bool", True), kv("", "uint8", 1)]), "number 1"),
