@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 MAX_SNAPSHOT_BYTES = 16 << 20
 
 
+# what must stay free cannot be less than nothing
+_POLICY_LIMITS = {"margins?": {"*": "int 0.."}, "host?": {"*": "int 0.."}, "*": "any"}
 def schema_of(name: str) -> Mapping[str, object]:
     """The schema that a rule document must follow. Raises UsageError for a name that no part of advisor reads."""
     if name.startswith("arch/"):
@@ -154,7 +156,7 @@ class App:
                 data = file.read(MAX_SNAPSHOT_BYTES + 1)
             document = json.loads(data) if len(data) <= MAX_SNAPSHOT_BYTES else None
         except OSError as error:
-            raise HardwareError(
+            raise UsageError(
                 f"{path} cannot be read ({error.strerror}); make a snapshot with 'advisor hardware --save {path}'."
             ) from None
         except (ValueError, RecursionError):
@@ -173,3 +175,5 @@ def check(document: RuleDocument) -> None:
     else:
         check_document(document.data, schema_of(document.name), document.files[-1])
     check_sources(document.data, document.files[-1])
+        if document.name == "policy.toml":
+            check_document(document.data, _POLICY_LIMITS, document.files[-1])

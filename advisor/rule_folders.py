@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 import tomli
 
-from advisor.errors import RuleError
+from advisor.errors import RuleError, UsageError
 from advisor.rulebook import RuleDocument
 
 MAX_FILE_BYTES = 1024 * 1024
@@ -63,7 +63,7 @@ def user_folder(environ: Mapping[str, str] | None = None) -> str:
 class RuleFolders:
     """The rule folders in force. Every document is read once and kept.
 
-    `given` is the argument of `--rules`; RuleError if it is not a folder. The other arguments replace the places
+    `given` is the argument of `--rules`; UsageError if it is not a folder. The other arguments replace the places
     where the rules are looked for; without them the real ones are found.
     """
 
@@ -76,7 +76,7 @@ class RuleFolders:
         user: str | None = None,
     ) -> None:
         if given is not None and not os.path.isdir(given):
-            raise RuleError(f"{given}: not a folder; --rules takes a folder laid out as advisor's rules/.")
+            raise UsageError(f"{given}: not a folder; --rules takes a folder laid out as advisor's rules/.")
         shared = (_SYSTEM_FOLDER if system is None else system, user_folder() if user is None else user)
         first = shipped_folder() if shipped is None else shipped
         self._folders = (first, *shared, *(() if given is None else (given,)))

@@ -14,18 +14,25 @@ from advisor.settings import RequestedSettings
 EXIT_STATUS = {"full": 0, "cpu": 0, "partial": 3, "does_not_fit": 4}
 _TOOLS = {"llama-server": "server", "llama-cli": "cli", "llama-bench": "bench", "main": "cli", "server": "server"}
 
+# \b alone on a line: click keeps the lines of that paragraph
+_HELP = """Memory and speed of exactly these settings; what is not given has the engine's default.
 
-@click.command("estimate", context_settings={"max_content_width": 100})
+Everything after -- is a pasted command line:
+
+\b
+advisor estimate -- llama-server -m model.gguf -c 32768 -ngl 20
+
+Exit status: 0 fits, 3 fits with a part on the CPU, 4 does not fit, 2 wrong usage, 1 any other error.
+"""
+
+
+@click.command("estimate", help=_HELP, context_settings={"max_content_width": 100})
 @click.argument("words", nargs=-1, metavar="MODEL | -- COMMAND...", type=click.UNPROCESSED)
 @settings_options
 @hardware_options
 @engine_options
 def command(words: tuple[str, ...], **values: Any) -> int:
-    """Memory and speed of exactly these settings; what is not given has the engine's default.
-
-    Everything after -- is a pasted command line: advisor estimate -- llama-server -m model.gguf -c 32768 -ngl 20.
-    Exit status: 0 fits, 3 fits with a part on the CPU, 4 does not fit, 2 wrong usage, 1 any other error.
-    """
+    """Memory and speed of exactly these settings; what is not given has the engine's default."""
     from advisor.app import App
     from advisor.recommend.budget import make_budget
     from advisor.recommend.evaluate import Evaluator

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
+from advisor.cli.numbers import read_whole
 from advisor.errors import UsageError
 from advisor.llama_flags import FLAGS, bare_value, parse_value, takes_value
 from advisor.settings import RequestedSettings
@@ -49,6 +50,9 @@ def take_settings(values: dict[str, Any]) -> RequestedSettings:
             chosen[flag.field] = tuple(entry for text in value for entry in parse_value(flag, text, flag.names[-1]))  # type: ignore[attr-defined]
         else:
             chosen[flag.field] = parse_value(flag, value, flag.names[-1])
+            if flag.kind == "int" or (flag.kind == "layers" and value not in ("all", "auto")):
+                words, smallest = (", all or auto", -2) if flag.kind == "layers" else ("", flag.minimum)
+                read_whole(value, flag.names[-1], smallest, words)
     return RequestedSettings(**chosen)
 
 
@@ -87,10 +91,10 @@ def take_hardware(values: dict[str, Any]) -> HardwareChoice:
     return HardwareChoice(
         gpus=values.pop("gpus"),
         no_gpu=values.pop("no_gpu"),
-        ram_bytes=parse_size(ram) if ram else None,
+        ram_bytes=parse_size(ram) if ram is not None else None,
         hardware_file=values.pop("hardware_file"),
         now=values.pop("now"),
-        keep_free_bytes=parse_size(keep) if keep else None,
+        keep_free_bytes=parse_size(keep) if keep is not None else None,
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from advisor.cli.numbers import whole
 from advisor.cli.options import engine_options, hardware_options, settings_options, take_hardware, take_settings
 from advisor.errors import UsageError
 from advisor.recommend.recommendation import Recommendation
@@ -18,8 +19,8 @@ EXIT_STATUS = {"full": 0, "cpu": 0, "partial": 3, "does_not_fit": 4}
 @click.option(
     "--for", "intent", default="balanced", metavar="INTENT", help="balanced, context, speed, quality or parallel[:N]"
 )
-@click.option("--min-ctx", type=int, metavar="N", help="least tokens of context per slot")
-@click.option("--max-ctx", type=int, metavar="N", help="most tokens of context per slot")
+@click.option("--min-ctx", callback=whole(1), metavar="N", help="least tokens of context per slot")
+@click.option("--max-ctx", callback=whole(1), metavar="N", help="most tokens of context per slot")
 @click.option("--min-tps", type=float, metavar="X", help="least tokens per second")
 @click.option(
     "--mode",
@@ -100,9 +101,6 @@ def command(model: str, **values: Any) -> int:
 
 
 def _check(min_ctx: int | None, max_ctx: int | None, min_tps: float | None) -> None:
-    for name, value in (("--min-ctx", min_ctx), ("--max-ctx", max_ctx)):
-        if value is not None and not 0 < value < 1 << 31:
-            raise UsageError(f"{name} {value} is no number of tokens; give one from 1 on.")
     if min_ctx and max_ctx and min_ctx > max_ctx:
         raise UsageError(f"--min-ctx {min_ctx} is above --max-ctx {max_ctx}; give a smaller one.")
     if min_tps is not None and not 0 <= min_tps < 1e6:

@@ -32,7 +32,7 @@ def command() -> None:
     """
 
 
-@command.command("show")
+@command.command("show", short_help="all rule documents, or the values of one")
 @click.argument("name", metavar="[NAME]", required=False)
 @click.option("--origin", is_flag=True, help="with NAME: also the file that set each value")
 @_RULES
@@ -53,7 +53,7 @@ def show(name: str | None, origin: bool, rules_folder: str | None, as_json: bool
     return 0
 
 
-@command.command("check")
+@command.command("check", short_help="whether they keep the rule law")
 @_RULES
 @_JSON
 def check(rules_folder: str | None, as_json: bool) -> int:
@@ -250,13 +250,19 @@ def _misnamed(document: RuleDocument) -> list[str]:
 
 
 def _nearest(name: str, known: list[str]) -> str:
+    """The document that may be meant: similar in its own name, since folder and ending make all look alike."""
     from difflib import get_close_matches
 
-    close = get_close_matches(name, known, 1, 0.6)
-    if not close:  # in the wrong folder
-        last = name.rpartition("/")[2]
-        close = [entry for entry in known if entry.rpartition("/")[2] == last]
-    return f"did you mean {close[0]}?" if close else ""
+    stems: dict[str, str] = {}
+    own = name.rpartition("/")[0]
+    for entry in sorted(known, key=lambda entry: entry.rpartition("/")[0] == own):  # those of the same folder win
+        stems[_stem(entry)] = entry
+    close = get_close_matches(_stem(name), list(stems), 1, 0.6)
+    return f"did you mean {stems[close[0]]}?" if close else ""
+
+
+def _stem(name: str) -> str:
+    return name.rpartition("/")[2].removesuffix(".toml").lower()
 
 
 def _names_in(base: str) -> list[str]:

@@ -70,9 +70,9 @@ def describe(header: GgufHeader, rule: ArchRule, *, load_mtp: bool = False) -> M
     tied = not has_head and bool(rule.weights.get("tied_output", True)) and "token_embd.weight" in shapes
     notes = []
     if not rule.file:
-        notes.append(f"architecture '{architecture}' has no rule file: plain full attention in every block is assumed")
+        notes.append("without a rule file, plain full attention in every block is assumed")
     elif rule.checked != "measured":
-        notes.append(f"{rule.file} was read from the engine's source, not measured")
+        notes.append(f"{rule.file} was only read from the engine's source")
     n_vocab = header.n_vocab or meta.integer("vocab_size", 0) or _rows(shapes, "token_embd.weight")
     return ModelSpec(
         path=header.path,

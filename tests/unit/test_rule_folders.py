@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from advisor import rule_folders
-from advisor.errors import RuleError
+from advisor.errors import RuleError, UsageError
 from advisor.rule_folders import MAX_FILE_BYTES, RuleFolders, shipped_folder, systemd_folder, user_folder
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -118,7 +118,7 @@ def test_user_folder_follows_the_xdg_rules(environ, folder):
 
 def test_given_must_be_a_folder(tmp_path):
     missing = tmp_path / "nowhere"
-    with pytest.raises(RuleError) as error:
+    with pytest.raises(UsageError) as error:
         RuleFolders(str(missing))
     assert str(error.value) == f"{missing}: not a folder; --rules takes a folder laid out as advisor's rules/."
 

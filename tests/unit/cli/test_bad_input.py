@@ -287,12 +287,14 @@ def test_a_hardware_file(tmp_path, content, says):
     path = tmp_path / "h.json"
     if content is not None:
         path.write_bytes(content)
-    line = assert_one_sentence(advisor("recommend", SHIPPED, "--hardware", path), 1)
+    # a path that leads to no file is wrong usage; a file that is none is an error of its own
+    status = 2 if content is None else 1
+    line = assert_one_sentence(advisor("recommend", SHIPPED, "--hardware", path), status)
     assert f"{path} {says}" in line
 
 
 def test_a_rule_folder(tmp_path):
-    line = assert_one_sentence(advisor("recommend", SHIPPED, "--no-gpu", "--rules", tmp_path / "no"), 1)
+    line = assert_one_sentence(advisor("recommend", SHIPPED, "--no-gpu", "--rules", tmp_path / "no"), 2)
     assert f"{tmp_path / 'no'}: not a folder; --rules takes a folder" in line
 
 
@@ -322,7 +324,20 @@ def test_a_rule_folder(tmp_path):
         (["recommend", "m.gguf", "--tool", "oven"], "'oven'"),
         (["recommend", "m.gguf", "--min-ctx", "many"], "--min-ctx"),
         (["recommend", "m.gguf", "--min-ctx", "9000", "--max-ctx", "100"], "--min-ctx 9000 is above --max-ctx 100"),
-        (["recommend", "m.gguf", "--min-ctx", "0"], "--min-ctx 0"),
+        (["recommend", "m.gguf", "--min-ctx", "0"], "--min-ctx '0' is below the smallest possible, 1"),
+        (["recommend", "m.gguf", "--min-ctx", "16k"], "--min-ctx '16k' is no whole number; write 16384."),
+        (["estimate", "m.gguf", "-c", "16k"], "--ctx-size '16k' is no whole number; write 16384."),
+        (["recommend", "m.gguf", "-ub", "1K"], "--ubatch-size '1K' is no whole number; write 1024."),
+        (["recommend", "m.gguf", "-c", "16,384"], "write 16384."),
+        (["recommend", "m.gguf", "-c", "many"], "give a number from 0 to 2,147,483,647."),
+        (["recommend", "m.gguf", "-c", "99999999999"], "above the largest possible, 2,147,483,647; give"),
+        (["recommend", "m.gguf", "-ngl", "some"], "give a number from -2 to 2,147,483,647, all or auto."),
+        (["recommend", "m.gguf", "--ram", "32"], "'32' has no unit; did you mean 32GiB?"),
+        (["recommend", "m.gguf", "--ram", "500"], "'500' has no unit; did you mean 500MiB or 500GiB?"),
+        (["recommend", "m.gguf", "--ram", "32000"], "'32000' has no unit; did you mean 32000MiB?"),
+        (["recommend", "m.gguf", "--ram", ""], "'' is not a size"),
+        (["estimate", "m.gguf", "--keep-free", "1"], "'1' has no unit; did you mean 1GiB?"),
+        (["hardware", "--ram", "9.5"], "'9.5' has no unit; did you mean 9.5GiB?"),
         (["recommend", "m.gguf", "--min-tps", "nan"], "--min-tps nan"),
         (["recommend", "m.gguf", "--mmap", "--no-mmap"], "contradicts another option"),
         (["recommend", "m.gguf", "-kvo", "-nkvo"], "contradicts another option"),
@@ -363,6 +378,14 @@ def test_wrong_usage_that_needs_the_model(arguments, says):
     [
         ("abacus:12GiB", "'abacus'"),
         ("cuda:lots", "lots"),
+        ("cuda", "write for example cuda:12GiB"),
+        ("Vulkan", "write for example vulkan:12GiB"),
+        ("cuda@8GiB", "write for example cuda:12GiB"),
+        ("nvidia", "'nvidia' names no card"),
+        ("12GB", "'12GB' names no card"),
+        ("cuda:12", "not a size with a unit"),
+        ("RTX 3060@9", "not a size with a unit"),
+        ("RTX", ", …; give one of these names"),
         ("cuda:0", "no memory to plan with"),
         ("cuda:8GiB@9GiB", "more free memory"),
         ("RTX 99999", "No card 'RTX 99999'"),
@@ -387,3 +410,45 @@ def test_no_command_at_all_shows_the_help():
     assert (answer.status, answer.out) == (2, "")
     assert "recommend" in answer.err
     assert "Traceback" not in answer.err
+
+
+def test_a_number_without_unit_that_can_be_meant(tmp_path):
+    answer = advisor("hardware", "--no-gpu", "--ram", "1073741824", "--keep-free", "0")
+    assert (answer.status, answer.err) == (0, "")
+    assert "RAM      1.00 GiB, 1.00 GiB available" in answer.out
+
+
+def test_nobody_can_leave_less_than_nothing_free(tmp_path):
+    for table, key in (("margins", "cuda"), ("host", "margin_bytes")):
+        rule = tmp_path / "policy.toml"
+        rule.write_text(f'schema_version = 1\n[{table}]\n{key} = -5\nsource = "mine"\n')
+        line = assert_one_sentence(advisor("recommend", SHIPPED, "--no-gpu", "--rules", tmp_path), 1)
+        assert f"{rule}: {table}.{key} is -5, expected a whole number of at least 0." in line
+
+
+def test_an_unknown_architecture_is_told_once(tmp_path):
+    plain = ["block_count", "embedding_length", "attention.head_count", "feed_forward_length", "context_length"]
+    entries = [kv("general.architecture", "string", "zorglub"), *(kv(f"zorglub.{key}", "uint32", 32) for key in plain)]
+    path = tmp_path / "m.gguf"
+    path.write_bytes(honest(entries, [("token_embd.weight", (32, 64), F16)]))
+    answer = advisor("estimate", path, "--no-gpu", "--ram", "32GiB")
+    assert answer.status == 0
+    said = " ".join(answer.out.split())
+    assert "is not measured: without a rule file, plain full attention in every block is assumed." in said
+    assert said.count("rule file") == 1
+
+
+@pytest.mark.parametrize(
+    "verb", ["", "recommend", "estimate", "inspect", "verify", "observe", "hardware", "rules", "rules show",
+             "rules check", "doctor"],
+)  # fmt: skip
+def test_every_help_is_laid_out(verb):
+    answer = advisor(*verb.split(), "--help")
+    assert (answer.status, answer.err) == (0, "")
+    assert "\\b" not in answer.out
+    assert "\b" not in answer.out
+    assert "..." not in answer.out.replace("COMMAND...", "").replace("[ARGS]...", "")  # nothing is cut short
+    for line in answer.out.splitlines():  # an example stands in one line of its own
+        if ("advisor recommend " in line and "'" not in line) or "advisor estimate " in line:
+            assert line.startswith(("  advisor ", "Usage: "))
+            assert len(line) <= 80

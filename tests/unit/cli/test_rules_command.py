@@ -163,7 +163,7 @@ def test_no_verb_is_wrong_usage(run):
 def test_a_folder_that_is_not_there(run, tmp_path):
     for verb in ("show", "check"):
         status, out, err = run(verb, "--rules", tmp_path / "no")
-        assert (status, out, err.count("\n")) == (1, "", 1)
+        assert (status, out, err.count("\n")) == (2, "", 1)
         assert str(tmp_path / "no") in err
 
 
@@ -274,3 +274,15 @@ def test_a_rule_folder_full_of_links_to_itself_ends(run, folder):
     status, out, _ = run("check", "--rules", folder)
     assert status == 1
     assert "loop.toml" in out
+
+
+@pytest.mark.parametrize("name", ["foo", "arch/foo", "arch/zzz", "engines/foo", "xyzzy"])
+def test_nothing_is_suggested_for_a_name_like_none(run, folder, name):
+    status, out, err = run("show", name)
+    assert (status, out) == (2, "")
+    assert "did you mean" not in err
+    assert "'advisor rules show' lists them." in err
+    if name.startswith("arch/"):
+        (folder / f"{name}.toml").write_text("schema_version = 1\nnosuch = 1\n")
+        [problem] = problems_of(folder)
+        assert "olmo" not in problem
