@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from advisor.hardware.gpu_table import GpuTable
 
 MAX_SNAPSHOT_BYTES = 16 << 20
-
-
 # what must stay free cannot be less than nothing
 _POLICY_LIMITS = {"margins?": {"*": "int 0.."}, "host?": {"*": "int 0.."}, "*": "any"}
+
+
 def schema_of(name: str) -> Mapping[str, object]:
     """The schema that a rule document must follow. Raises UsageError for a name that no part of advisor reads."""
     if name.startswith("arch/"):
@@ -173,7 +173,7 @@ def check(document: RuleDocument) -> None:
 
         GpuTable.from_mapping(document.data, document.files[-1])
     else:
-        check_document(document.data, schema_of(document.name), document.files[-1])
-    check_sources(document.data, document.files[-1])
         if document.name == "policy.toml":
             check_document(document.data, _POLICY_LIMITS, document.files[-1])
+        check_document(document.data, schema_of(document.name), document.files[-1])
+    check_sources(document.data, document.files[-1])

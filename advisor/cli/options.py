@@ -49,10 +49,10 @@ def take_settings(values: dict[str, Any]) -> RequestedSettings:
         elif flag.kind == "overrides":
             chosen[flag.field] = tuple(entry for text in value for entry in parse_value(flag, text, flag.names[-1]))  # type: ignore[attr-defined]
         else:
-            chosen[flag.field] = parse_value(flag, value, flag.names[-1])
             if flag.kind == "int" or (flag.kind == "layers" and value not in ("all", "auto")):
                 words, smallest = (", all or auto", -2) if flag.kind == "layers" else ("", flag.minimum)
                 read_whole(value, flag.names[-1], smallest, words)
+            chosen[flag.field] = parse_value(flag, value, flag.names[-1])
     return RequestedSettings(**chosen)
 
 
