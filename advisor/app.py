@@ -21,6 +21,8 @@ from advisor.rulebook import RuleDocument, check_document, check_sources
 
 if TYPE_CHECKING:
     from advisor.hardware.gpu_table import GpuTable
+    from advisor.memory.extras import Beside
+    from advisor.settings import RequestedSettings
 
 MAX_SNAPSHOT_BYTES = 16 << 20
 # what must stay free cannot be less than nothing
@@ -96,11 +98,38 @@ class App:
 
         return load_header(model)
 
-    def model(self, header: GgufHeader) -> ModelSpec:
-        """The model in a header. Raises ModelError when it is no language model."""
+    def model(self, header: GgufHeader, *, load_mtp: bool = False, draft: bool = False) -> ModelSpec:
+        """The model in a header. Raises ModelError when it is no language model; `draft` takes draft heads too."""
+        if draft and kind_of(header) == "draft head":
+            return describe(header, self.arch_rule(architecture_of(header)), draft=True)
         if kind_of(header) != "model":  # such files often name no architecture at all; describe says what they are
             return describe(header, parse_arch_rule(None, ""))
-        return describe(header, self.arch_rule(architecture_of(header)))
+        return describe(header, self.arch_rule(architecture_of(header)), load_mtp=load_mtp)
+
+    def beside(self, asked: RequestedSettings, spec: ModelSpec) -> Beside | None:
+        """The files that the settings name beside the model, read; None without any. Raises ModelError."""
+        if not (asked.lora or asked.mmproj or asked.draft_model):
+            return None
+        from advisor.memory.extras import Beside
+        from advisor.model.beside import read_adapter, read_projector
+
+        draft = self.header(asked.draft_model) if asked.draft_model else None
+        return Beside(
+            tuple(read_adapter(self.header(path), spec) for path in asked.lora),
+            read_projector(self.header(asked.mmproj)) if asked.mmproj else None,
+            self.model(draft, load_mtp="draft-mtp" in asked.spec_type, draft=True) if draft else None,
+        )
+
+    def overheads(self, host: HostSnapshot) -> dict[tuple[str, str], int]:
+        """Observed bytes outside the engine's accounting by (backend, device name), for the devices of `host`."""
+        if not host.devices:
+            return {}
+        from advisor.overheads import card_key, load_overheads
+        from advisor.state import state_folder
+
+        known = load_overheads(state_folder(os.environ))
+        keys = {(device.backend, device.name): (device.backend, card_key(device.name)) for device in host.devices}
+        return {key: known[card] for key, card in keys.items() if card in known}
 
     def host(
         self,

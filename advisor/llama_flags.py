@@ -10,13 +10,17 @@ from typing import NamedTuple
 
 from advisor.errors import UsageError
 from advisor.ggml_types import CACHE_TYPES
+from advisor.llama_variables import ENVIRONMENT
 from advisor.settings import ALL_LAYERS, AUTO_LAYERS, RequestedSettings, TensorOverride
 
 _MAX_TOKENS = 1 << 31
 
 
 class Flag(NamedTuple):
-    """One llama.cpp option. `kind`: int, layers, choice, cache, floats, overrides, on (sets True), off (sets False)."""
+    """One llama.cpp option.
+
+    `kind`: int, layers, choice, choices, cache, floats, overrides, file, files, on (sets True), off (sets False).
+    """
 
     names: tuple[str, ...]
     field: str
@@ -55,9 +59,28 @@ FLAGS: tuple[Flag, ...] = (
     Flag(("-t", "--threads"), "n_threads", "int", "CPU threads", minimum=-1),
     Flag(("-nr", "--no-repack"), "repack", "off", "do not repack weights for the CPU"),
     Flag(("--repack",), "repack", "on", "repack weights for the CPU (default)"),
+    Flag(("--lora",), "lora", "files", "LoRA adapter; several with commas or by repeating it"),
+    Flag(("-mm", "--mmproj"), "mmproj", "file", "multimodal projector loaded with the model"),
+    Flag(("--mmproj-offload",), "mmproj_offload", "on", "keep the projector on the GPU (default)"),
+    Flag(("--no-mmproj-offload",), "mmproj_offload", "off", "keep the projector in system memory"),
+    Flag(("--image-max-tokens",), "image_max_tokens", "int", "most tokens of one image", minimum=1),
+    Flag(("-md", "--model-draft", "--spec-draft-model"), "draft_model", "file", "draft model for speculative decoding"),
+    Flag(("--spec-type",), "spec_type", "choices", "kinds of speculative decoding, such as draft-mtp",
+         ("none", "draft-simple", "draft-eagle3", "draft-mtp", "draft-dflash", "draft-dspark", "ngram-simple",
+          "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")),
+    Flag(("--spec-draft-n-max",), "draft_n_max", "int", "most tokens drafted at once"),
+    Flag(("-ngld", "--gpu-layers-draft", "--n-gpu-layers-draft", "--spec-draft-ngl"), "draft_n_gpu_layers", "layers",
+         "layers of the draft model on the GPU"),
+    Flag(("-ctkd", "--cache-type-k-draft", "--spec-draft-type-k"), "draft_cache_type_k", "cache",
+         "type of the draft's K cache", CACHE_TYPES),
+    Flag(("-ctvd", "--cache-type-v-draft", "--spec-draft-type-v"), "draft_cache_type_v", "cache",
+         "type of the draft's V cache", CACHE_TYPES),
+    Flag(("-cram", "--cache-ram"), "cache_ram_mib", "int", "MiB of saved prompts (-1 = no limit)", minimum=-1),
+    Flag(("-ctxcp", "--swa-checkpoints", "--ctx-checkpoints"), "n_ctx_checkpoints", "int", "checkpoints per slot"),
 )  # fmt: skip
 
 BY_NAME: dict[str, Flag] = {name: flag for flag in FLAGS for name in flag.names}
+REPEATED = frozenset(("overrides", "files", "choices"))  # each time adds to the earlier ones
 _BARE = frozenset(("on", "off", "none", "mmap"))
 MODEL_FLAGS = ("-m", "--model")
 _STORE_FLAGS = ("-hf", "-hfr", "--hf-repo")  # org/repo:QUANT of the Hugging Face cache, a MODEL too
@@ -73,7 +96,7 @@ _VALUELESS = """
 --reasoning-preserve --no-reasoning-preserve --embedding --embeddings --rerank --reranking
 --metrics --props --slots --no-slots --reuse-port --cors-credentials --no-cors-credentials
 --ui --webui --no-ui --no-webui --ui-mcp-proxy --webui-mcp-proxy --no-ui-mcp-proxy --no-webui-mcp-proxy
--ag --agent -no-ag --no-agent --mmproj-auto --no-mmproj --no-mmproj-auto --mmproj-offload --no-mmproj-offload
+-ag --agent -no-ag --no-agent --mmproj-auto --no-mmproj --no-mmproj-auto
 --models-autoload --no-models-autoload --lora-init-without-apply
 --spec-draft-cpu-moe -cmoed --cpu-moe-draft --spec-draft-backend-sampling --no-spec-draft-backend-sampling
 --embd-gemma-default --fim-qwen-1.5b-default --fim-qwen-3b-default --fim-qwen-7b-default --fim-qwen-7b-spec
@@ -81,32 +104,6 @@ _VALUELESS = """
 --vision-gemma-4b-default --vision-gemma-12b-default --spec-default
 """
 _UNKNOWN_WITHOUT_VALUE = frozenset(_VALUELESS.split())
-# Variables in front of a command, as llama.cpp reads them; a switch has the option for true and the one for false.
-ENVIRONMENT: dict[str, tuple[str, ...]] = {
-    "LLAMA_ARG_MODEL": ("--model",),
-    "LLAMA_ARG_HF_REPO": ("--hf-repo",),
-    "LLAMA_ARG_CTX_SIZE": ("--ctx-size",),
-    "LLAMA_ARG_BATCH": ("--batch-size",),
-    "LLAMA_ARG_UBATCH": ("--ubatch-size",),
-    "LLAMA_ARG_N_PARALLEL": ("--parallel",),
-    "LLAMA_ARG_KV_UNIFIED": ("--kv-unified", "--no-kv-unified"),
-    "LLAMA_ARG_N_GPU_LAYERS": ("--n-gpu-layers",),
-    "LLAMA_ARG_N_CPU_MOE": ("--n-cpu-moe",),
-    "LLAMA_ARG_CPU_MOE": ("--cpu-moe", ""),
-    "LLAMA_ARG_OVERRIDE_TENSOR": ("--override-tensor",),
-    "LLAMA_ARG_CACHE_TYPE_K": ("--cache-type-k",),
-    "LLAMA_ARG_CACHE_TYPE_V": ("--cache-type-v",),
-    "LLAMA_ARG_FLASH_ATTN": ("--flash-attn",),
-    "LLAMA_ARG_SWA_FULL": ("--swa-full", ""),
-    "LLAMA_ARG_KV_OFFLOAD": ("--kv-offload", "--no-kv-offload"),
-    "LLAMA_ARG_SPLIT_MODE": ("--split-mode",),
-    "LLAMA_ARG_TENSOR_SPLIT": ("--tensor-split",),
-    "LLAMA_ARG_MAIN_GPU": ("--main-gpu",),
-    "LLAMA_ARG_LOAD_MODE": ("--load-mode",),
-    "LLAMA_ARG_MMAP": ("--mmap", "--no-mmap"),
-    "LLAMA_ARG_THREADS": ("--threads",),
-    "LLAMA_ARG_REPACK": ("--repack", "--no-repack"),
-}
 _TRUE = ("on", "enabled", "true", "1")
 _FALSE = ("off", "disabled", "false", "0")
 _CONTINUATIONS = ("\\", "^", "`")  # at the end of a line: sh, cmd, PowerShell
@@ -150,6 +147,17 @@ def parse_value(flag: Flag, text: str, name: str) -> object:
         if not shares or any(not 0 <= share < 1e30 for share in shares):
             raise UsageError(f"{name} '{text}' is no list of shares; write for example 3,1.")
         return shares
+    if flag.kind in ("choices", "files"):
+        words = tuple(word for word in text.split(",") if word)
+        wrong = [word for word in words if flag.choices and word not in flag.choices]
+        if wrong or not words:
+            known = f"; choose of {', '.join(flag.choices)}" if flag.choices else ""
+            raise UsageError(f"{name} '{text}' names {'an unknown kind' if wrong else 'nothing'}{known}.")
+        return words if flag.kind == "files" else tuple(word for word in words if word != "none")
+    if flag.kind == "file":
+        if not text:
+            raise UsageError(f"{name} needs a file.")
+        return text
     return _parse_overrides(text, name)
 
 
@@ -245,7 +253,7 @@ def parse_command(words: Sequence[str]) -> Pasted:
             if not equals and not queue:
                 raise UsageError(f"{name} needs a value after it.")
             parsed = parse_value(flag, attached if equals else queue.pop(0), name)
-            if flag.field == "tensor_overrides":
+            if flag.kind in REPEATED:
                 parsed = (*values.get(flag.field, ()), *parsed)  # type: ignore[misc]
             values[flag.field] = parsed
     return Pasted(RequestedSettings(**values), model or store_model, program, tuple(ignored))  # type: ignore[arg-type]

@@ -37,6 +37,46 @@ class RequestedSettings(NamedTuple):
     load_mode: str | None = None  # "auto" | "mmap" | "none" | ...
     n_threads: int | None = None
     repack: bool | None = None
+    lora: tuple[str, ...] = ()  # adapter files
+    mmproj: str | None = None  # projector file
+    mmproj_offload: bool | None = None
+    image_max_tokens: int | None = None
+    draft_model: str | None = None
+    spec_type: tuple[str, ...] = ()  # "draft-mtp", "draft-simple", ...
+    draft_n_max: int | None = None
+    draft_n_gpu_layers: int | None = None
+    draft_cache_type_k: str | None = None
+    draft_cache_type_v: str | None = None
+    cache_ram_mib: int | None = None  # -1 = no limit, 0 = none
+    n_ctx_checkpoints: int | None = None
+
+
+def without_beside(asked: RequestedSettings) -> RequestedSettings:
+    """`asked` for the model alone."""
+    first = RequestedSettings._fields.index("lora")
+    return RequestedSettings._make((*asked[:first], *RequestedSettings()[first:]))
+
+
+class BesideSettings(NamedTuple):
+    """What is loaded beside the model, as asked."""
+
+    lora: tuple[str, ...] = ()
+    mmproj: str | None = None
+    mmproj_offload: bool = True
+    image_max_tokens: int | None = None
+    draft_model: str | None = None
+    spec_type: tuple[str, ...] = ()
+    draft_n_max: int | None = None
+    draft_n_gpu_layers: int | None = None  # None, ALL_LAYERS or AUTO_LAYERS = all
+    draft_cache_type_k: str = "f16"
+    draft_cache_type_v: str = "f16"
+    cache_ram_mib: int | None = None
+    n_ctx_checkpoints: int | None = None
+
+    @property
+    def mtp(self) -> bool:
+        """Whether the model's own NextN blocks draft."""
+        return "draft-mtp" in self.spec_type
 
 
 class RunSettings(NamedTuple):
@@ -64,3 +104,5 @@ class RunSettings(NamedTuple):
     n_threads: int | None
     repack: bool
     n_outputs: int  # rows of logits the engine reserves, 0 = one per token of the micro-batch
+    n_rollback: int = 0  # recurrent states kept per sequence for speculative decoding, besides the current one
+    beside: BesideSettings = BesideSettings()

@@ -6,7 +6,6 @@ One small JSON file in the state folder, written whole and renamed into place; a
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sys
 from collections.abc import Iterable, Mapping
@@ -67,6 +66,8 @@ def load_residuals(folder: str) -> tuple[tuple[Record, ...], str | None]:
         return (), None
     except OSError as error:
         return (), f"{path} cannot be read ({error.strerror}); it is left as it is."
+    import json  # only where there is something to read
+
     try:
         if len(data) > MAX_FILE_BYTES:
             raise ValueError("too large")
@@ -127,6 +128,8 @@ def _median(values: tuple[int, ...]) -> int:
 
 
 def _write(folder: str, path: str, records: list[Record]) -> None:
+    import json
+
     os.makedirs(folder, mode=0o700, exist_ok=True)
     document = {"schema": SCHEMA, "records": [record._asdict() for record in records]}
     part = f"{path}.{os.getpid()}.part"

@@ -10,7 +10,7 @@ from advisor.errors import EngineError, ModelError
 from advisor.memory.engine_spec import EngineSpec
 from advisor.memory.types import MemoryPlan
 from advisor.model.spec import ModelSpec
-from advisor.settings import RequestedSettings
+from advisor.settings import RequestedSettings, without_beside
 
 if TYPE_CHECKING:
     from advisor.app import App
@@ -46,9 +46,13 @@ def ask(
 
     engines = find_engines(binary, os.environ)
     _readable(spec.path)
-    words = settings_words(request) + (["--device", "none"] if no_gpu else [])
+    alone = without_beside(request)
+    words = settings_words(alone) + (["--device", "none"] if no_gpu else [])
     dry_run = ask_engine(engines, spec.path, words, os.environ)
     notes = []
+    if alone != request:
+        notes.append("adapters, projectors and draft models are left out: the comparison is of the model alone.")
+    request = alone
     if engine_name is None and dry_run.build is not None:
         engine = app.engine(f"llama.cpp@b{dry_run.build}")
     else:

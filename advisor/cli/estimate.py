@@ -49,13 +49,15 @@ def command(words: tuple[str, ...], **values: Any) -> int:
         tool = _TOOLS.get(pasted.program.removesuffix(".exe"), tool)
     app = App(values["rules_folder"])
     policy = parse_policy(app.required("policy.toml"))
-    spec = app.model(app.header(model))
+    spec = app.model(app.header(model), load_mtp="draft-mtp" in request.spec_type)
+    beside = app.beside(request, spec)
     engine = app.engine(values["engine"])
     host = app.host(
         gpus=hardware.gpus, no_gpu=hardware.no_gpu, ram=hardware.ram_bytes, hardware_file=hardware.hardware_file
     )
     budget = make_budget(host, policy, now=hardware.now, keep_free_bytes=hardware.keep_free_bytes)
-    evaluator = Evaluator(spec, host, engine, budget, SpeedModel(spec, host, app.required("speed.toml")), tool)
+    speeds = SpeedModel(spec, host, app.required("speed.toml"))
+    evaluator = Evaluator(spec, host, engine, budget, speeds, tool, beside, app.overheads(host))
     judged = evaluator.judge(request)
     speed = evaluator.speed(judged, policy.intent("balanced"))
     verdict = verdict_of(judged, judged.fits)

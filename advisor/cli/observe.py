@@ -57,12 +57,32 @@ def command(log: str | None, **values: Any) -> int:
             load, found, model, engine_name=values["engine"], rules_folder=values["rules_folder"]
         )
         notes += said
+    overheads, problem = remember_overheads_of(found)
+    notes += [problem] if problem else []
     agrees = all(row.agrees for row in rows) if rows else None
     if values["as_json"]:
-        _print_json(found, load, spec, rows, agrees, notes, path)
+        _print_json(found, load, spec, rows, agrees, notes, path, overheads)
     else:
         _print_text(found, load, spec, rows, agrees, notes)
     return EXIT_DIFFERS if agrees is False else 0
+
+
+def remember_overheads_of(found: LoadLog) -> tuple[list[dict[str, Any]], str | None]:
+    """What the last memory breakdown leaves unaccounted per GPU, remembered; (figures, a sentence when that failed)."""
+    from advisor.engines.load_log import backend_of
+    from advisor.overheads import remember_overheads
+    from advisor.state import state_folder
+
+    if found.last is None or not found.tables:
+        return [], None
+    names = {device.id: device.name for device in found.devices}
+    figures: list[dict[str, Any]] = [
+        {"device": row.name, "backend": backend, "name": names[row.name], "bytes": row.unaccounted_bytes}
+        for row in found.tables[-1]
+        if row.unaccounted_bytes is not None and row.name in names and (backend := backend_of(row.name)) is not None
+    ]
+    seen = {(str(figure["backend"]), str(figure["name"])): figure["bytes"] for figure in figures}
+    return figures, remember_overheads(state_folder(os.environ), seen)
 
 
 def sums(load: Load) -> dict[tuple[str, str], Interval]:
@@ -86,6 +106,7 @@ def _print_json(
     agrees: bool | None,
     notes: list[str],
     path: str | None,
+    overheads: list[dict[str, Any]],
 ) -> None:
     import json
 
@@ -106,6 +127,7 @@ def _print_json(
         "devices": rows_shape(rows, "observed"),
         "agrees": agrees,
         "remembered_in": path,
+        "overheads": overheads,
         "notes": notes,
     }
     print(json.dumps(document, indent=2))

@@ -9,13 +9,14 @@ import click
 
 from advisor.cli.numbers import read_whole
 from advisor.errors import UsageError
-from advisor.llama_flags import FLAGS, bare_value, parse_value, takes_value
+from advisor.llama_flags import FLAGS, REPEATED, bare_value, parse_value, takes_value
 from advisor.settings import RequestedSettings
 from advisor.units import parse_size
 
 F = TypeVar("F", bound=Callable[..., Any])
 _METAVARS = {
-    "int": "N", "layers": "N|all|auto", "floats": "A,B", "overrides": "PATTERN=BUFFER", "cache": "TYPE",
+    "int": "N", "layers": "N|all|auto", "floats": "A,B", "overrides": "PATTERN=BUFFER", "cache": "TYPE", "file": "FILE",
+    "files": "FILE", "choices": "TYPE",
 }  # fmt: skip
 
 
@@ -27,7 +28,7 @@ def settings_options(function: F) -> F:
             metavar = "|".join(flag.choices) if flag.kind == "choice" and len(flag.choices) < 5 else None
             option = click.option(
                 *flag.names, name, metavar=metavar or _METAVARS.get(flag.kind, "MODE"), help=flag.help,
-                multiple=flag.kind == "overrides",
+                multiple=flag.kind in REPEATED,
             )  # fmt: skip
         else:
             option = click.option(*flag.names, name, is_flag=True, default=False, help=flag.help)
@@ -46,7 +47,7 @@ def take_settings(values: dict[str, Any]) -> RequestedSettings:
             if chosen.get(flag.field, bare_value(flag)) != bare_value(flag):
                 raise UsageError(f"{flag.names[-1]} contradicts another option; give one of them.")
             chosen[flag.field] = bare_value(flag)
-        elif flag.kind == "overrides":
+        elif flag.kind in REPEATED:
             chosen[flag.field] = tuple(entry for text in value for entry in parse_value(flag, text, flag.names[-1]))  # type: ignore[attr-defined]
         else:
             if flag.kind == "int" or (flag.kind == "layers" and value not in ("all", "auto")):

@@ -55,20 +55,23 @@ def command(model: str, **values: Any) -> int:
     wishes = Wishes(pinned, values["min_ctx"], values["max_ctx"], values["min_tps"])
     _check(wishes.min_n_ctx, wishes.max_n_ctx, wishes.min_tokens_per_s)
     header = app.header(model)
-    spec = app.model(header)
+    spec = app.model(header, load_mtp="draft-mtp" in pinned.spec_type)
+    beside = app.beside(pinned, spec)
     engine = app.engine(values["engine"])
     host = app.host(
         gpus=hardware.gpus, no_gpu=hardware.no_gpu, ram=hardware.ram_bytes, hardware_file=hardware.hardware_file
     )
     budget = make_budget(host, policy, now=hardware.now, keep_free_bytes=hardware.keep_free_bytes)
     speed = SpeedModel(spec, host, app.required("speed.toml"))
-    evaluator = Evaluator(spec, host, engine, budget, speed, values["tool"])
+    overheads = app.overheads(host)
+    evaluator = Evaluator(spec, host, engine, budget, speed, values["tool"], beside, overheads)
     answer = recommend(evaluator, policy, intent, wishes)
     if values["verify"]:
         from advisor.cli.verify_answer import verify_answer
 
         def again(wider: Budget) -> Recommendation:
-            return recommend(Evaluator(spec, host, engine, wider, speed, values["tool"]), policy, intent, wishes)
+            careful = Evaluator(spec, host, engine, wider, speed, values["tool"], beside, overheads)
+            return recommend(careful, policy, intent, wishes)
 
         answer = verify_answer(app, spec, answer, again, engine_name=values["engine"], binary=values["engine_binary"])
 

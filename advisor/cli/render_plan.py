@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from advisor.cli.terminal import Screen, clean
 from advisor.host import HostSnapshot
 from advisor.memory.engine_spec import EngineSpec
-from advisor.memory.types import DevicePlan, MemoryPlan
+from advisor.memory.types import DevicePlan, Extra, MemoryPlan
 from advisor.model.spec import ModelSpec
 from advisor.recommend.budget import Budget, DeviceBudget
 from advisor.recommend.recommendation import Note
@@ -45,13 +45,26 @@ def _device_lines(device: DevicePlan, limit: DeviceBudget, width: int, screen: S
         ("cache", device.cache_bytes, "magenta", "K"),
         ("compute", device.compute.high, "cyan", "C"),
         ("backend", device.overhead_bytes, "yellow", "B"),
+        ("beside", device.extras_bytes, "green", "X"),
     ]
     over = device.planned_bytes - limit.usable_bytes
     sizes = f"{format_bytes(device.planned_bytes)} of {format_bytes(limit.free_bytes)}"
     verdict = screen.paint(f"{format_bytes(over)} too much", "red", "bold") if over > 0 and device.planned_bytes else (
         f"{format_bytes(max(-over, 0))} to spare, {format_bytes(limit.margin_bytes)} kept free"
     )  # fmt: skip
-    return _bar_lines(device.id.ljust(width), parts, max(limit.free_bytes, 1), sizes, verdict, screen)
+    lines = _bar_lines(device.id.ljust(width), parts, max(limit.free_bytes, 1), sizes, verdict, screen)
+    return lines + _extra_lines(device.extras, width, screen)
+
+
+def _extra_lines(extras: Sequence[Extra], width: int, screen: Screen) -> list[str]:
+    """What is loaded beside the model, a line each."""
+    lines: list[str] = []
+    for extra in extras:
+        low, _, high = extra.n_bytes
+        size = format_bytes(high) if low == high else f"{format_bytes(low)} to {format_bytes(high)}"
+        indent = " " * (width + 4)
+        lines += screen.wrap(f"{clean(extra.name, 200)} {size} ({extra.source})", indent + "  ", indent)
+    return lines
 
 
 def _host_lines(plan: MemoryPlan, budget: Budget, width: int, screen: Screen) -> list[str]:
@@ -61,6 +74,7 @@ def _host_lines(plan: MemoryPlan, budget: Budget, width: int, screen: Screen) ->
         ("cache", host.cache_bytes, "magenta", "K"),
         ("compute", host.compute.high, "cyan", "C"),
         ("output", host.output_bytes, "yellow", "O"),
+        ("beside", host.beside_bytes, "green", "X"),
     ]
     over = host.planned_bytes - budget.ram_usable_bytes
     sizes = f"{format_bytes(host.planned_bytes)} of {format_bytes(budget.ram_available_bytes)}"
@@ -68,7 +82,8 @@ def _host_lines(plan: MemoryPlan, budget: Budget, width: int, screen: Screen) ->
         verdict = screen.paint(f"{format_bytes(over)} too much", "red", "bold")
     else:
         verdict = f"{format_bytes(-over)} to spare, {format_bytes(budget.ram_margin_bytes)} kept free"
-    return _bar_lines("host".ljust(width), parts, max(budget.ram_available_bytes, 1), sizes, verdict, screen)
+    lines = _bar_lines("host".ljust(width), parts, max(budget.ram_available_bytes, 1), sizes, verdict, screen)
+    return lines + _extra_lines(host.beside, width, screen)
 
 
 def _bar_lines(

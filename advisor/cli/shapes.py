@@ -7,13 +7,13 @@ from typing import Any
 
 from advisor.host import HostSnapshot
 from advisor.memory.engine_spec import EngineSpec
-from advisor.memory.types import MemoryPlan
+from advisor.memory.types import Extra, MemoryPlan
 from advisor.model.spec import ModelSpec
 from advisor.recommend.budget import Budget
 from advisor.recommend.contexts import ContextTable
 from advisor.recommend.evaluate import Judged
 from advisor.recommend.recommendation import Note, Recommendation
-from advisor.settings import RequestedSettings
+from advisor.settings import BesideSettings, RequestedSettings
 from advisor.speed import Range, Speed
 
 
@@ -62,7 +62,28 @@ def settings_shape(plan: MemoryPlan) -> dict[str, Any]:
         "tensor_split": list(s.tensor_split) if s.tensor_split else None,
         "main_gpu": s.main_gpu,
         "mmap": s.mmap,
+        "n_rollback": s.n_rollback,
+        **_beside_shape(s.beside),
     }
+
+
+def _beside_shape(beside: BesideSettings) -> dict[str, Any]:
+    """What is loaded beside the model, as asked."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in beside._asdict().items()}
+
+
+def extras_shape(extras: Sequence[Extra]) -> list[dict[str, Any]]:
+    """Adapters, projectors and draft models, one entry each."""
+    return [
+        {
+            "name": extra.name,
+            "bytes": extra.n_bytes.value,
+            "low_bytes": extra.n_bytes.low,
+            "high_bytes": extra.n_bytes.high,
+            "source": extra.source,
+        }
+        for extra in extras
+    ]
 
 
 def devices_shape(plan: MemoryPlan, budget: Budget, host: HostSnapshot) -> list[dict[str, Any]]:
@@ -83,6 +104,11 @@ def devices_shape(plan: MemoryPlan, budget: Budget, host: HostSnapshot) -> list[
                 "compute_low_bytes": device.compute.low,
                 "compute_high_bytes": device.compute.high,
                 "overhead_bytes": device.overhead_bytes,
+                "overhead_low_bytes": device.overhead.low,
+                "overhead_high_bytes": device.overhead.high,
+                "overhead_source": device.overhead_source,
+                "extras_bytes": device.extras_bytes,
+                "extras": extras_shape(device.extras),
                 "planned_bytes": device.planned_bytes,
                 "margin_bytes": limit.margin_bytes,
                 "fits": device.planned_bytes <= limit.usable_bytes or device.planned_bytes == 0,
@@ -106,7 +132,7 @@ def host_shape(plan: MemoryPlan, budget: Budget) -> dict[str, Any]:
         "output_bytes": host.output_bytes,
         "mapped_bytes": host.mapped_bytes,
         "repack_bytes": host.repack_bytes,
-        "extras": dict(host.extras),
+        "extras": {**host.extras, "beside_bytes": host.beside_bytes, "beside": extras_shape(host.beside)},
         "planned_bytes": host.planned_bytes,
         "total_bytes": budget.ram_total_bytes,
         "available_bytes": budget.ram_available_bytes,

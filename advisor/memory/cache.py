@@ -95,7 +95,7 @@ def place_cache(
         n_bytes = seen.get(key)
         if n_bytes is None:
             backend = None if device == HOST else backends[device]
-            n_bytes = seen[key] = layer_cache_bytes(layer, settings, padded_v, backend)
+            n_bytes = seen[key] = layer_cache_bytes(layer, settings, padded_v, backend, 1 + settings.n_rollback)
         if device == HOST:
             host += n_bytes
         else:

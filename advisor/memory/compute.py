@@ -107,15 +107,34 @@ class ComputeModel:
                 kv_offload=settings.kv_offload,
                 op_offload=settings.op_offload,
                 n_outputs=settings.n_outputs,
+                n_rollback=settings.n_rollback,
             ),
             GraphPlacement(len(self._backends), tuple(placement), overrides.patterns),
         )
 
-    def _interval(self, value: int, backend: BackendRules | None) -> Interval:
-        """The bounds that the architecture, the backend and the build leave."""
+    def mtp_buffers(
+        self, settings: RunSettings, placement: Sequence[int], overrides: Overrides
+    ) -> tuple[tuple[Interval, ...], Interval, bool]:
+        """(compute per device, compute on the host, modelled) of the draft context of the model's own NextN block."""
+        from advisor.memory.graph.mtp import MEASURED, mtp_compute_bytes
+
+        graph, graph_placement = self.values(settings, placement, overrides)
+        try:
+            sizes = mtp_compute_bytes(self.graph, self.hyper, graph, graph_placement, self._backends)
+        except UnmodelledGraphError:
+            *rough, host = self._rough(settings, placement)
+            spans = [Interval(int(value / 2), value, 2 * value) for value in (*rough, host)]
+            return tuple(spans[:-1]), spans[-1], False
+        least = 0.0 if self._spec.architecture in MEASURED else self._engine.spread["assumed"]
+        devices = [self._interval(sizes[i], rules, least) for i, rules in enumerate(self._backends)]
+        return tuple(devices), self._interval(sizes[CPU], None, least), True
+
+    def _interval(self, value: int, backend: BackendRules | None, least: float = 0.0) -> Interval:
+        """The bounds that the architecture, the backend and the build leave; `least` = no narrower than that share."""
         spread = self._engine.spread
         spec = self._spec
-        share = max(spread["unmodelled" if not spec.graph_modelled else spec.confidence], self._engine.compute_spread)
+        known = spread["unmodelled" if not spec.graph_modelled else spec.confidence]
+        share = max(known, self._engine.compute_spread, least)
         if backend is not None and not backend.measured:
             share = max(share, spread["unmeasured_backend"])
         if self._engine.confidence != "measured":

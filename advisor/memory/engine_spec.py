@@ -60,6 +60,18 @@ SCHEMA: dict[str, object] = {
         "checkpoint_spacing_tokens": "int",
         "source": "str",
     },
+    "draft": {"n_max": {"*": "int"}, "cache_type": "str", "source": "str"},
+    "projector": {
+        "flash_attn_compute_capability": "number",
+        "warmup_tokens": {"*": "int"},
+        "max_tokens": {"*": "int"},
+        "merge": {"*": "int"},
+        "widths": {"*": "number"},
+        "widths_spread": "number",
+        "widths_unknown": ["number"],
+        "audio_compute_bytes": ["int"],
+        "source": "str",
+    },
     "cpu": {
         "alignment_bytes": "int",
         "repack_types": ["str"],
@@ -133,6 +145,8 @@ class EngineSpec(NamedTuple):
     has_load_mode: bool
     defaults: Mapping[str, Any]
     server: Mapping[str, Any]
+    draft: Mapping[str, Any]
+    projector: Mapping[str, Any]
     spread: Mapping[str, float]  # half-widths of compute intervals
     compute_spread: float  # the least of them for this build
     cpu_alignment_bytes: int
@@ -161,6 +175,8 @@ def parse_engine(document: Mapping[str, Any], build: int | None = None) -> Engin
         has_load_mode=entry["has_load_mode"],
         defaults=document["defaults"],
         server=document["server"],
+        draft=document["draft"],
+        projector=document["projector"],
         spread=document["spread"],
         compute_spread=entry["compute_spread"],
         cpu_alignment_bytes=document["cpu"]["alignment_bytes"],

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from advisor.ggml_types import BY_NAME
 from advisor.host import Device
 from advisor.memory.cache import place_cache, refusal
 from advisor.memory.compute import ComputeModel
 from advisor.memory.engine_spec import EngineSpec
-from advisor.memory.placement import Overrides, place_layers
-from advisor.memory.types import DevicePlan, HostPlan, MemoryPlan
+from advisor.memory.placement import HOST, Overrides, place_layers
+from advisor.memory.types import DevicePlan, HostPlan, Interval, MemoryPlan
 from advisor.memory.weights import WeightBytes, place_weights
 from advisor.model.spec import ModelSpec
 from advisor.settings import RunSettings
+
+if TYPE_CHECKING:
+    from advisor.memory.extras import Beside, ExtrasPlanner, Placed
 
 
 class Planner:
     """Plans for one model on one set of devices; weights and placement are kept between plans that share them."""
 
-    def __init__(self, spec: ModelSpec, engine: EngineSpec, devices: Sequence[Device], *, server: bool = True) -> None:
+    def __init__(
+        self, spec: ModelSpec, engine: EngineSpec, devices: Sequence[Device], *, server: bool = True,
+        beside: Beside | None = None, overheads: Mapping[tuple[str, str], int] | None = None,
+    ) -> None:  # fmt: skip
+        """`beside`: files loaded with the model; `overheads`: observed overhead bytes by (backend, device name)."""
+        self._beside = beside
+        self._extras: ExtrasPlanner | None = None
+        self._overheads = overheads or {}
         self._spec, self._engine, self._devices, self._server = spec, engine, devices, server
         self._backends = [engine.backends[device.backend] for device in devices]
         self._compute = ComputeModel(spec, engine, self._backends)
@@ -47,23 +58,32 @@ class Planner:
         cache, host_cache = place_cache(spec, settings, placement, backends)
         flash = self._compute.flash_attn(settings, placement, overrides)
         computes, host_compute = self._compute.buffers(settings, placement, overrides, exact=exact)
+        extras: Placed = []
+        if self._beside is not None or settings.beside.mtp:
+            taken = [weights.devices[i] + cache[i] + computes[i].high for i in range(len(self._devices))]
+            extras = self._extras_planner().extras(settings, placement, overrides, self._compute, taken)
         plans = []
         for index, device in enumerate(self._devices):
             blocks = [i for i in range(spec.n_layer_all) if placement[i] == index]
-            used = weights.devices[index] + cache[index] + computes[index].high > 0
+            mine = tuple(extra for where, extra in extras if where == index and extra.n_bytes.high)
+            used = weights.devices[index] + cache[index] + computes[index].high + len(mine) > 0
+            overhead, overhead_source = self._overhead(index) if used else (Interval(0, 0, 0), "rules")
             plans.append(
                 DevicePlan(
                     id=device.id,
                     weights_bytes=weights.devices[index],
                     cache_bytes=cache[index],
                     compute=computes[index],
-                    overhead_bytes=backends[index].overhead_bytes if used else 0,
+                    overhead_bytes=overhead.value,
                     layers=(blocks[0], blocks[-1]) if blocks else None,
                     n_layers=len(blocks),
                     has_output=placement[spec.n_layer_all] == index,
+                    overhead=overhead,
+                    overhead_source=overhead_source,
+                    extras=mine,
                 )
             )
-        extras = {"prompt_cache_bytes": 0, "context_checkpoints_bytes": 0}
+        nothing = {"prompt_cache_bytes": 0, "context_checkpoints_bytes": 0}
         host = HostPlan(
             weights_bytes=weights.host,
             cache_bytes=host_cache,
@@ -71,14 +91,15 @@ class Planner:
             output_bytes=4 * spec.n_vocab * max(settings.n_parallel, 1) if spec.has_logits else 0,
             mapped_bytes=weights.mapped,
             repack_bytes=weights.repack,
-            extras=_extras(spec, settings, engine) if self._server else extras,
+            extras=_extras(spec, settings, engine) if self._server else nothing,
+            beside=tuple(extra for where, extra in extras if where == HOST and extra.n_bytes.high),
         )
         return MemoryPlan(
             settings=settings,
             flash_attn=flash,
             devices=tuple(plans),
             host=host,
-            refused=refusal(spec, settings, flash),
+            refused=refusal(spec, settings, flash) or self._draft_refusal(settings),
             notes=(),
             placement=placement,
             read_device_bytes=weights.read_devices,
@@ -86,12 +107,36 @@ class Planner:
             host_expert_blocks=weights.host_expert_blocks,
         )
 
+    def _extras_planner(self) -> ExtrasPlanner:
+        if self._extras is None:
+            from advisor.memory.extras import Beside, ExtrasPlanner
+
+            beside = self._beside or Beside()
+            self._extras = ExtrasPlanner(self._spec, self._engine, self._devices, self._backends, beside)
+        return self._extras
+
+    def _overhead(self, index: int) -> tuple[Interval, str]:
+        """The backend's context and scratch on a device, and where the figure comes from."""
+        device, rules = self._devices[index], self._backends[index]
+        seen = self._overheads.get((device.backend, device.name)) if self._overheads else None
+        if seen is not None:
+            return Interval(seen, seen, seen), "observed"
+        return Interval(rules.overhead_low_bytes, rules.overhead_bytes, rules.overhead_high_bytes), "rules"
+
+    def _draft_refusal(self, settings: RunSettings) -> str | None:
+        """The engine makes no draft context for a model without NextN blocks it can run."""
+        drafting = self._beside.draft if self._beside is not None and self._beside.draft is not None else self._spec
+        if not settings.beside.mtp or drafting.mtp_layers:
+            return None
+        return f"{drafting.name} has no NextN (MTP) block that can draft; leave --spec-type draft-mtp away"
+
 
 def plan_memory(
-    spec: ModelSpec, settings: RunSettings, engine: EngineSpec, devices: Sequence[Device], *, server: bool = True
-) -> MemoryPlan:
+    spec: ModelSpec, settings: RunSettings, engine: EngineSpec, devices: Sequence[Device], *, server: bool = True,
+    beside: Beside | None = None,
+) -> MemoryPlan:  # fmt: skip
     """One plan; for many plans of one model keep a Planner."""
-    return Planner(spec, engine, devices, server=server).plan(settings)
+    return Planner(spec, engine, devices, server=server, beside=beside).plan(settings)
 
 
 def _extras(spec: ModelSpec, settings: RunSettings, engine: EngineSpec) -> dict[str, int]:
@@ -105,8 +150,11 @@ def _extras(spec: ModelSpec, settings: RunSettings, engine: EngineSpec) -> dict[
                 kind = BY_NAME[name.lower()]
                 per_sequence += cells * width // kind.block_elements * kind.block_bytes
     spacing = engine.server["checkpoint_spacing_tokens"]
-    count = min(engine.server["context_checkpoints"], -(-settings.n_ctx_seq // spacing))
+    asked = settings.beside
+    most = engine.server["context_checkpoints"] if asked.n_ctx_checkpoints is None else asked.n_ctx_checkpoints
+    count = min(max(most, 0), -(-settings.n_ctx_seq // spacing))
+    ram = asked.cache_ram_mib
     return {
-        "prompt_cache_bytes": engine.server["prompt_cache_bytes"],
+        "prompt_cache_bytes": engine.server["prompt_cache_bytes"] if ram is None else ram << 20 if ram >= 0 else -1,
         "context_checkpoints_bytes": per_sequence * count * settings.n_parallel,
     }

@@ -8,8 +8,14 @@ from __future__ import annotations
 from advisor.errors import UsageError
 from advisor.memory.engine_spec import EngineSpec
 from advisor.model.spec import ModelSpec
-from advisor.settings import RequestedSettings, RunSettings
+from advisor.settings import BesideSettings, RequestedSettings, RunSettings
 from advisor.units import round_up
+
+# common/common.h, need_n_rs_seq: the kinds of drafting that rewind the recurrent state.
+DRAFT_TYPES_WITH_ROLLBACK = frozenset(("draft-mtp", "draft-eagle3", "draft-dflash", "draft-dspark"))
+_FIRST_BESIDE = RequestedSettings._fields.index("lora")
+_NOTHING_BESIDE = RequestedSettings()[_FIRST_BESIDE:]
+_PLAIN = BesideSettings()
 
 
 def resolve_settings(
@@ -40,7 +46,11 @@ def resolve_settings(
         n_ctx_seq = round_up(max(n_ctx // n_parallel, 1), padding)
         n_ctx = n_ctx_seq * n_parallel
     n_ubatch = min(n_batch, asked.n_ubatch or defaults["n_ubatch"])
-    rows = 0 if (not server or engine.server_reserves_every_row) else n_parallel
+    drafted = draft_tokens(asked, engine)
+    rows = min(n_parallel * (1 + drafted), n_batch)
+    if not server or engine.server_reserves_every_row:
+        rows = 0
+    rolls_back = spec.rollback_state and not DRAFT_TYPES_WITH_ROLLBACK.isdisjoint(asked.spec_type)
     return RunSettings(
         n_ctx=n_ctx,
         n_ctx_seq=n_ctx_seq,
@@ -64,6 +74,34 @@ def resolve_settings(
         n_threads=asked.n_threads,
         repack=asked.repack is not False,
         n_outputs=rows,
+        n_rollback=drafted if rolls_back else 0,
+        beside=_beside(asked, engine) if asked[_FIRST_BESIDE:] != _NOTHING_BESIDE else _PLAIN,
+    )
+
+
+def draft_tokens(asked: RequestedSettings, engine: EngineSpec) -> int:
+    """Tokens that speculative decoding drafts at most, 0 without it; each needs a row of logits."""
+    kinds = asked.spec_type or (("draft-simple",) if asked.draft_model else ())
+    known = engine.draft["n_max"]
+    drafted = asked.draft_n_max if asked.draft_n_max is not None else known["draft"]
+    return max((drafted if kind.startswith("draft-") else known.get(kind, 0) for kind in kinds), default=0)
+
+
+def _beside(asked: RequestedSettings, engine: EngineSpec) -> BesideSettings:
+    default = engine.draft["cache_type"]
+    return BesideSettings(
+        lora=asked.lora,
+        mmproj=asked.mmproj,
+        mmproj_offload=asked.mmproj_offload is not False,
+        image_max_tokens=asked.image_max_tokens,
+        draft_model=asked.draft_model,
+        spec_type=asked.spec_type,
+        draft_n_max=asked.draft_n_max,
+        draft_n_gpu_layers=asked.draft_n_gpu_layers,
+        draft_cache_type_k=asked.draft_cache_type_k or default,
+        draft_cache_type_v=asked.draft_cache_type_v or default,
+        cache_ram_mib=asked.cache_ram_mib,
+        n_ctx_checkpoints=asked.n_ctx_checkpoints,
     )
 
 

@@ -14,6 +14,14 @@ class Interval(NamedTuple):
     high: int
 
 
+class Extra(NamedTuple):
+    """Something loaded beside the model: an adapter, a projector, a draft model; planning uses the upper end."""
+
+    name: str  # "LoRA style.gguf", "mmproj compute", "draft weights", "MTP cache", ...
+    n_bytes: Interval
+    source: str  # what the figure rests on
+
+
 class DevicePlan(NamedTuple):
     """One GPU's share. `layers` is the (first, last) block that lives there, None without blocks."""
 
@@ -26,11 +34,20 @@ class DevicePlan(NamedTuple):
     n_layers: int
     has_output: bool
     source: str = "formula"
+    overhead: Interval = Interval(0, 0, 0)  # the bounds of overhead_bytes
+    overhead_source: str = "rules"  # or "observed": from the log of a load on this card
+    extras: tuple[Extra, ...] = ()
+
+    @property
+    def extras_bytes(self) -> int:
+        """What is loaded beside the model, at its upper end."""
+        return sum(extra.n_bytes.high for extra in self.extras)
 
     @property
     def planned_bytes(self) -> int:
         """What must be free for the model to load and survive a full context."""
-        return self.weights_bytes + self.cache_bytes + self.compute.high + self.overhead_bytes
+        own = self.weights_bytes + self.cache_bytes + self.compute.high
+        return own + self.overhead_bytes + self.extras_bytes
 
 
 class HostPlan(NamedTuple):
@@ -43,11 +60,17 @@ class HostPlan(NamedTuple):
     mapped_bytes: int
     repack_bytes: int
     extras: Mapping[str, int]  # prompt_cache_bytes, context_checkpoints_bytes: grow over time in the server
+    beside: tuple[Extra, ...] = ()  # adapters, projector and draft model as far as they live here
+
+    @property
+    def beside_bytes(self) -> int:
+        """What is loaded beside the model, at its upper end."""
+        return sum(extra.n_bytes.high for extra in self.beside)
 
     @property
     def planned_bytes(self) -> int:
         """What must be available, without the extras that fill over time."""
-        return self.weights_bytes + self.cache_bytes + self.compute.high + self.output_bytes
+        return self.weights_bytes + self.cache_bytes + self.compute.high + self.output_bytes + self.beside_bytes
 
 
 class MemoryPlan(NamedTuple):

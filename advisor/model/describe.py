@@ -11,7 +11,7 @@ from advisor.model.arch_rule import ArchRule
 from advisor.model.kinds import KIND_TEXT, kind_of
 from advisor.model.layers import describe_layers, window_tokens
 from advisor.model.metadata import MAX_LAYERS, Metadata
-from advisor.model.spec import ModelSpec, WeightTensor
+from advisor.model.spec import LayerSpec, ModelSpec, WeightTensor
 from advisor.model.weights import place_tensors
 
 # llama_ftype of llama.h (llama.cpp b11434): what general.file_type says about the mix of types.
@@ -35,13 +35,13 @@ def architecture_of(header: GgufHeader) -> str:
     return architecture
 
 
-def describe(header: GgufHeader, rule: ArchRule, *, load_mtp: bool = False) -> ModelSpec:
-    """The model in `header`, read with its architecture's `rule`.
+def describe(header: GgufHeader, rule: ArchRule, *, load_mtp: bool = False, draft: bool = False) -> ModelSpec:
+    """The model in `header`, read with its architecture's `rule`. `draft`: a draft head will do.
 
     Raises ModelError when the file is no language model, lacks what every model has, or contradicts itself.
     """
     kind = kind_of(header)
-    if kind != "model":
+    if kind != "model" and not (draft and kind == "draft head"):
         raise ModelError(f"{header.path} is {KIND_TEXT[kind]}; name the language model's own .gguf file instead.")
     architecture = architecture_of(header)
     meta = Metadata(header)
@@ -104,7 +104,16 @@ def describe(header: GgufHeader, rule: ArchRule, *, load_mtp: bool = False) -> M
         arch_rule=rule.file,
         notes=tuple(notes),
         metadata=header.metadata,
+        mtp_layers=_mtp_layers(meta, rule, shapes, n_layer, n_layer_all) if mtp else (),
     )
+
+
+def _mtp_layers(
+    meta: Metadata, rule: ArchRule, shapes: dict[str, tuple[int, ...]], n_layer: int, n_layer_all: int
+) -> tuple[LayerSpec, ...]:
+    """The NextN blocks: plain attention over the whole context, whatever the blocks before them are."""
+    plain = rule._replace(recurrent={}, window={}, shared_kv={})
+    return tuple(describe_layers(meta, plain, shapes, n_layer_all, n_layer_all)[n_layer:])
 
 
 def _window_pattern(meta: Metadata, rule: ArchRule, n_layer_all: int) -> str:

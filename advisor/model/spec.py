@@ -87,3 +87,4 @@ class ModelSpec(NamedTuple):
     arch_rule: str  # "arch/llama.toml", or "" when assumed
     notes: tuple[str, ...]  # oddities worth telling
     metadata: Mapping[str, Value]  # the header's own
+    mtp_layers: tuple[LayerSpec, ...] = ()  # the NextN blocks behind the others, when they are loaded

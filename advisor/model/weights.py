@@ -56,6 +56,8 @@ def place_tensors(
             place = "skipped" if block >= n_layer and not load_mtp else "block"
             if ".rope_f" in name:
                 place = "rope"
+            elif name.endswith("nextn.embed_tokens.weight") and place == "block":
+                place = "input"
         elif name in output_tensors:
             place = "output"
         elif name in INPUT_TENSORS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from advisor.memory.engine_spec import EngineSpec
 from advisor.memory.types import MemoryPlan
+from advisor.settings import ALL_LAYERS, AUTO_LAYERS, BesideSettings
 
 
 def server_options(
@@ -60,11 +61,35 @@ def server_options(
         options.append(("threads", str(settings.n_threads)))
     if not settings.mmap:
         options.append(("load-mode", "none") if engine.has_load_mode else ("no-mmap", ""))
+    options += beside_options(settings.beside, engine)
     if exact:
         options.append(("fit", "off"))
     else:
         options += [("fit", "on"), ("fit-target", str(max(margin_bytes >> 20, 1)))]
     return options
+
+
+def beside_options(beside: BesideSettings, engine: EngineSpec) -> list[tuple[str, str]]:
+    """What is loaded beside the model, and the server's caches, as far as they were asked for."""
+    options = [("lora", ",".join(beside.lora))] if beside.lora else []
+    if beside.mmproj is not None:
+        options.append(("mmproj", beside.mmproj))
+    if not beside.mmproj_offload:
+        options.append(("no-mmproj-offload", ""))
+    if beside.spec_type:
+        options.append(("spec-type", ",".join(beside.spec_type)))
+    given = {
+        "image-max-tokens": beside.image_max_tokens, "spec-draft-model": beside.draft_model,
+        "spec-draft-n-max": beside.draft_n_max, "cache-ram": beside.cache_ram_mib,
+        "ctx-checkpoints": beside.n_ctx_checkpoints,
+    }  # fmt: skip
+    options += [(name, str(value)) for name, value in given.items() if value is not None]
+    layers = beside.draft_n_gpu_layers
+    if layers is not None:
+        options.append(("spec-draft-ngl", {ALL_LAYERS: "all", AUTO_LAYERS: "auto"}.get(layers, str(layers))))
+    default = engine.draft["cache_type"]
+    types = {"k": beside.draft_cache_type_k, "v": beside.draft_cache_type_v}
+    return options + [(f"spec-draft-type-{side}", kind) for side, kind in types.items() if kind != default]
 
 
 def quote(text: str) -> str:

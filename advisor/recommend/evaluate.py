@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from advisor.host import HostSnapshot
 from advisor.memory.engine_spec import EngineSpec
@@ -14,6 +15,9 @@ from advisor.recommend.budget import Budget, Shortfall, shortfalls
 from advisor.recommend.policy import Intent, Policy
 from advisor.settings import RequestedSettings, RunSettings
 from advisor.speed import Speed, SpeedModel
+
+if TYPE_CHECKING:
+    from advisor.memory.extras import Beside
 
 
 class Judged(NamedTuple):
@@ -38,15 +42,17 @@ class Evaluator:
     """Judges candidates for one model, machine and engine; remembers what it has judged."""
 
     def __init__(
-        self, spec: ModelSpec, host: HostSnapshot, engine: EngineSpec, budget: Budget, speed: SpeedModel, tool: str
-    ) -> None:
+        self, spec: ModelSpec, host: HostSnapshot, engine: EngineSpec, budget: Budget, speed: SpeedModel, tool: str,
+        beside: Beside | None = None, overheads: Mapping[tuple[str, str], int] | None = None,
+    ) -> None:  # fmt: skip
+        """`beside` and `overheads` as for Planner."""
         self.spec, self.host, self.engine, self.budget = spec, host, engine, budget
         self._speed, self._tool = speed, tool
         devices = [
             device._replace(free_bytes=limit.free_bytes) if device.free_bytes != limit.free_bytes else device
             for device, limit in zip(host.devices, budget.devices, strict=True)
         ]
-        self._planner = Planner(spec, engine, devices, server=tool == "server")
+        self._planner = Planner(spec, engine, devices, server=tool == "server", beside=beside, overheads=overheads)
         self._judged: dict[RequestedSettings, Judged] = {}
         self._n_sketched = 0
 

@@ -84,7 +84,10 @@ def warnings(
     left = budget.ram_usable_bytes - plan.host.planned_bytes
     prompt_cache = plan.host.extras["prompt_cache_bytes"]
     checkpoints = plan.host.extras["context_checkpoints_bytes"]
-    if prompt_cache and 0 <= left < prompt_cache + checkpoints:
+    if prompt_cache < 0:
+        text = "With --cache-ram -1 the server keeps old prompts without a limit, until system memory is full."
+        notes.append(Note("prompt_cache_unlimited", text, "llama_cpp.toml: server"))
+    if prompt_cache > 0 and 0 <= left < prompt_cache + checkpoints:
         mib = (left // 2 >> 20) // 256 * 256
         notes.append(
             Note(

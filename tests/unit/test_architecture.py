@@ -20,9 +20,9 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[2] / "advisor"
 MAX_LINES = 330
 
-LEAVES = ("errors", "units", "ggml_types", "settings", "host", "llama_flags", "rulebook")
+LEAVES = ("errors", "units", "ggml_types", "settings", "host", "llama_flags", "llama_variables", "rulebook")
 CORE = ("gguf_header", "model", "memory", "speed", "recommend")  # in the order of the arrows
-EDGES = ("hardware", "stores", "engines", "outputs", "rule_folders", "state", "watch")
+EDGES = ("hardware", "stores", "engines", "outputs", "overheads", "rule_folders", "state", "watch")
 WIRING = ("registry", "app")
 FACES = ("cli", "daemon", "__main__")
 ROOMS = (*LEAVES, *CORE, *EDGES, *WIRING, *FACES)

@@ -53,6 +53,8 @@ def test_every_name_of_a_flag_works_when_pasted(flag):
         "int": ("4", 4), "layers": ("7", 7), "cache": ("q8_0", "q8_0"), "floats": ("3,1", (3.0, 1.0)),
         "overrides": ("exps=CPU", (TensorOverride("exps", "CPU"),)),
         "choice": (flag.choices[-1], flag.choices[-1]) if flag.choices else ("", ""),
+        "file": ("a b.gguf", "a b.gguf"), "files": ("a.gguf,b.gguf", ("a.gguf", "b.gguf")),
+        "choices": ("draft-mtp,ngram-mod", ("draft-mtp", "ngram-mod")),
     }  # fmt: skip
     for name in flag.names:
         if not takes_value(flag):
@@ -253,7 +255,7 @@ def test_an_override_with_a_regular_expression():
         (["--new-option", "value"], ("--new-option value",)),
         (["--chat-template-kwargs", '{"a": 1}'], ('--chat-template-kwargs {"a": 1}',)),
         (["--no_warmup", "stray"], ("--no_warmup", "stray")),
-        (["-ctkd", "q8_0"], ("-ctkd q8_0",)),
+        (["-td", "4"], ("-td 4",)),
     ],
 )
 def test_unknown_options_are_collected(words, ignored):

@@ -26,6 +26,7 @@ __all__ = [
     "GraphPlacement",
     "GraphSettings",
     "Hyper",
+    "Job",
     "UnmodelledGraphError",
     "compute_bytes",
     "flash_attention",
@@ -88,7 +89,7 @@ def compute_bytes(
         raise UnmodelledGraphError(model.arch)
     h = hyper if hyper is not None else Hyper(model)
     try:
-        sizes = _Job(model, h, settings, placement, devices, pins).sizes(full)
+        sizes = Job(model, h, settings, placement, devices, pins).sizes(full)
     except KeyError as error:
         raise UnmodelledGraphError(f"{model.arch}: no tensor {error.args[0]}") from error
     return {**{i: sizes[i] for i in range(placement.n_gpu)}, CPU: sizes[-1]}
@@ -102,10 +103,10 @@ def flash_attention(
     if not model.modelled:
         raise UnmodelledGraphError(model.arch)
     h = hyper if hyper is not None else Hyper(model)
-    return _Job(model, h, settings, placement, devices, False).flash()
+    return Job(model, h, settings, placement, devices, False).flash()
 
 
-class _Job:
+class Job:
     """One estimate: what its graphs have in common."""
 
     def __init__(
@@ -131,11 +132,14 @@ class _Job:
         """The graph of the blocks `ids`; `probe` = the small one, a token per sequence, that tries flash attention."""
         n = self.s.n_seq
         tokens, outputs = (n, n) if probe else (self.tokens, self.outputs)
-        builder = builder_class(self.h.style.family)(
-            self.model, self.h, self.s, self.p, flash, tokens, outputs, self.full_offload, self.pins or probe, ids
-        )
+        builder = self.make(flash, tokens, outputs, self.pins or probe, ids)
         builder.build()
         return builder
+
+    def make(self, flash: bool, tokens: int, outputs: int, pins: bool, ids: list[int]) -> Builder:
+        """The builder of this architecture's family."""
+        kind = builder_class(self.h.style.family)
+        return kind(self.model, self.h, self.s, self.p, flash, tokens, outputs, self.full_offload, pins, ids)
 
     def reduction(self) -> Reduction | None:
         """The blocks to build, None for all."""

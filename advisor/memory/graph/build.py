@@ -126,7 +126,7 @@ class Parts:
                 return home
         match = BLOCK_NAME.match(name)
         if match:
-            return self.backend(int(match.group(1)))
+            return self.cpu if name.endswith("nextn.embed_tokens.weight") else self.backend(int(match.group(1)))
         if name in HOST_NAMES:
             return self.cpu
         if name.startswith(("token_embd_norm", "per_layer_")) and not self.model.arch.startswith("lfm2"):

@@ -76,6 +76,8 @@ REQUESTS = [
     "-ts 3,1",
     "-ts 0.25,0.75",
     r"-ot 'blk\.1\.ffn=CPU' -ot 'blk\.(2|3)\.=CUDA1'",
+    "--lora a.gguf,b.gguf --mmproj 'p q.gguf' --no-mmproj-offload --image-max-tokens 512 --cache-ram 0",
+    "-md d.gguf --spec-type draft-simple --spec-draft-n-max 8 -ngld 3 -ctkd q8_0 -ctvd q8_0 --ctx-checkpoints 4",
 ]
 
 

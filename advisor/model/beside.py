@@ -1,0 +1,126 @@
+"""Files that are loaded beside a model: LoRA adapters and multimodal projectors, read from their headers.
+
+Source: llama.cpp b11434 src/llama-adapter.cpp (llama_adapter_lora_init_impl) and tools/mtmd/clip.cpp.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from advisor.errors import ModelError
+from advisor.ggml_types import GGML_TYPES, tensor_bytes
+from advisor.gguf_header.types import GgufHeader, TensorInfo
+from advisor.model.kinds import KIND_TEXT, kind_of
+from advisor.model.spec import ModelSpec
+
+
+class BesideTensor(NamedTuple):
+    """One tensor of such a file. `base`: the model's tensor whose home it shares, "" for a projector's own."""
+
+    base: str
+    n_bytes: int
+    ggml_type: int
+    ne0: int
+
+
+class Adapter(NamedTuple):
+    """A LoRA adapter. `outputs`: (base tensor, its output width) of every adapted matrix."""
+
+    name: str
+    tensors: tuple[BesideTensor, ...]
+    outputs: tuple[tuple[str, int], ...]
+
+
+class Encoder(NamedTuple):
+    """A vision encoder's shape; 0 where the file does not say."""
+
+    kind: str  # clip.projector_type
+    image_size: int  # pixels per side
+    patch_size: int
+    n_embd: int
+    n_ff: int
+    n_head: int
+    n_merge: int  # patches per side that become one token
+    max_pixels: int
+
+
+class Projector(NamedTuple):
+    """A multimodal projector file. `vision` None: it has an audio encoder only."""
+
+    name: str
+    tensors: tuple[BesideTensor, ...]
+    vision: Encoder | None
+    audio: bool
+
+
+def read_adapter(header: GgufHeader, spec: ModelSpec) -> Adapter:
+    """A LoRA for `spec`. Raises ModelError for another kind of file and for an adapter of another model."""
+    found = kind_of(header)
+    if found != "adapter":
+        raise ModelError(f"{header.path} is {KIND_TEXT[found]}; --lora takes a LoRA adapter (.gguf).")
+    kind, architecture = (header.metadata.get(key) for key in ("adapter.type", "general.architecture"))
+    if kind != "lora":
+        raise ModelError(f"{header.path} is an adapter of type '{kind}'; --lora takes LoRA adapters only.")
+    if architecture != spec.architecture:
+        raise ModelError(
+            f"{header.path} adapts a model of architecture '{architecture}', {spec.name} is '{spec.architecture}'; "
+            f"give the adapter that was made for this model."
+        )
+    known = {tensor.name: tensor.shape for tensor in spec.tensors}
+    tensors, outputs = [], []
+    for tensor in header.tensors:
+        name = tensor.name
+        if name.endswith("_norm.weight"):  # the engine passes over them
+            continue
+        base, dot, side = name.rpartition(".")
+        if not dot or side not in ("lora_a", "lora_b"):
+            raise ModelError(f"{header.path}: '{name}' is no half of a LoRA pair; the engine refuses such a file.")
+        if base not in known:
+            raise ModelError(
+                f"{header.path} adapts '{base}', which {spec.name} does not have; "
+                f"give the adapter that was made for this model."
+            )
+        tensors.append(_tensor(header, tensor, base))
+        if side == "lora_b":
+            outputs.append((base, known[base][1] if len(known[base]) > 1 else 0))
+    return Adapter(_stem(header.path), tuple(tensors), tuple(outputs))
+
+
+def read_projector(header: GgufHeader) -> Projector:
+    """A projector for --mmproj. Raises ModelError for another kind of file."""
+    found = kind_of(header)
+    if found != "mmproj":
+        raise ModelError(f"{header.path} is {KIND_TEXT[found]}; --mmproj takes a multimodal projector (.gguf).")
+
+    def whole(key: str) -> int:
+        value = header.metadata.get(f"clip.{key}")
+        return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31 else 0
+
+    tensors = tuple(_tensor(header, tensor, "") for tensor in header.tensors)
+    vision = None
+    if header.metadata.get("clip.has_vision_encoder", True) and whole("vision.patch_size"):
+        kind = header.metadata.get("clip.vision.projector_type") or header.metadata.get("clip.projector_type")
+        vision = Encoder(
+            kind=str(kind or "mlp"),
+            image_size=whole("vision.image_size"),
+            patch_size=whole("vision.patch_size"),
+            n_embd=whole("vision.embedding_length"),
+            n_ff=whole("vision.feed_forward_length"),
+            n_head=whole("vision.attention.head_count"),
+            n_merge=whole("vision.spatial_merge_size") or whole("vision.projector.scale_factor"),
+            max_pixels=whole("vision.image_max_pixels"),
+        )
+    audio = bool(header.metadata.get("clip.has_audio_encoder", False))
+    return Projector(_stem(header.path), tensors, vision, audio)
+
+
+def _tensor(header: GgufHeader, tensor: TensorInfo, base: str) -> BesideTensor:
+    kind = GGML_TYPES.get(tensor.ggml_type)
+    if kind is None:
+        raise ModelError(f"{header.path}: tensor '{tensor.name}' has the unknown type {tensor.ggml_type}.")
+    ne0 = tensor.shape[0] if tensor.shape else 1
+    return BesideTensor(base, tensor_bytes(kind, tensor.shape), tensor.ggml_type, ne0)
+
+
+def _stem(path: str) -> str:
+    return path.replace("\\", "/").rsplit("/", 1)[-1]
