@@ -11,6 +11,7 @@ from advisor.model.arch_rule import ArchRule
 from advisor.model.kinds import KIND_TEXT, kind_of
 from advisor.model.layers import describe_layers, window_tokens
 from advisor.model.metadata import MAX_LAYERS, Metadata
+from advisor.model.sanity import check_model
 from advisor.model.spec import LayerSpec, ModelSpec, WeightTensor
 from advisor.model.weights import place_tensors
 
@@ -66,6 +67,8 @@ def describe(header: GgufHeader, rule: ArchRule, *, load_mtp: bool = False, draf
     output_tensors = frozenset(str(name) for name in _strings(rule.weights.get("output_tensors", ())))
     mtp = load_mtp and not rule.weights.get("mtp_always_skipped", False)
     tensors = place_tensors(header.path, header.tensors, n_layer, output_tensors, mtp)
+    if kind == "model":  # a draft head borrows what it lacks
+        check_model(meta, rule, tensors, shapes, n_layer, n_layer_all)
     has_head = "output.weight" in shapes
     tied = not has_head and bool(rule.weights.get("tied_output", True)) and "token_embd.weight" in shapes
     notes = []

@@ -79,6 +79,14 @@ LLAMA_TENSORS: list[Tensor] = [
     ],
     ("output_norm.weight", (256,), F32),
 ]
+
+
+def hollow(n_blocks: int, n_embd: int = 256) -> list[Tensor]:
+    """Token embeddings, and one norm per block."""
+    norms: list[Tensor] = [(f"blk.{i}.attn_norm.weight", (n_embd,), F32) for i in range(n_blocks)]
+    return [("token_embd.weight", (n_embd, 8), F16), *norms]
+
+
 VOCABULARY = [
     kv("tokenizer.ggml.model", "string", "gpt2"),
     kv("tokenizer.ggml.pre", "string", "llama-bpe"),
@@ -165,7 +173,7 @@ def test_an_output_matrix_unties(inspected):
 def test_a_sliding_window(inspected):
     entries = model("gemma3", 12, **HEADS, attention__key_length=64, attention__value_length=64,
                     attention__sliding_window=512)  # fmt: skip
-    document = inspected(entries, [("token_embd.weight", (256, 8), F16)])
+    document = inspected(entries, hollow(12))
     # every sixth block attends to everything
     assert document["blocks"]["kinds"] == [
         {"kind": "window", "n_window": 512, "count": 10, "blocks": [[0, 4], [6, 10]]},
@@ -181,7 +189,7 @@ def test_a_latent_cache_keeps_keys_only(inspected):
         "deepseek2", 3, attention__head_count=16, attention__head_count_kv=1, attention__key_length=576,
         attention__value_length=512, attention__key_length_mla=192, attention__value_length_mla=128,
     )  # fmt: skip
-    document = inspected(entries, [("token_embd.weight", (256, 8), F16)])
+    document = inspected(entries, hollow(3))
     assert [kind["kind"] for kind in document["blocks"]["kinds"]] == ["latent"]
     f16, q8_0 = document["cache"]["per_token"]
     assert f16["bytes_per_token"] == 3 * 576 * 2
@@ -191,7 +199,7 @@ def test_a_latent_cache_keeps_keys_only(inspected):
 def test_recurrent_blocks_keep_a_state_per_slot(inspected):
     entries = model("mamba", 3, ssm__conv_kernel=4, ssm__inner_size=512, ssm__state_size=16, ssm__time_step_rank=16,
                     attention__head_count=0)  # fmt: skip
-    document = inspected(entries, [("token_embd.weight", (256, 8), F16)])
+    document = inspected(entries, hollow(3))
     assert [(kind["kind"], kind["count"]) for kind in document["blocks"]["kinds"]] == [("recurrent", 3)]
     assert document["heads"] == []
     # f32: the last 3 inputs of the convolution and 16 values for each of the 512 channels
@@ -203,7 +211,7 @@ def test_a_hybrid_has_both(inspected):
     entries = model("granitehybrid", 4, attention__head_count=4, attention__head_count_kv=[0, 2, 0, 2],
                     ssm__conv_kernel=4, ssm__inner_size=512, ssm__state_size=16, ssm__group_count=1,
                     ssm__time_step_rank=8)  # fmt: skip
-    document = inspected(entries, [("token_embd.weight", (256, 8), F16)])
+    document = inspected(entries, hollow(4))
     assert [(kind["kind"], kind["blocks"]) for kind in document["blocks"]["kinds"]] == [
         ("recurrent", [[0, 0], [2, 2]]),
         ("full", [[1, 1], [3, 3]]),
@@ -234,7 +242,7 @@ def test_experts_and_active_parameters(inspected):
 
 def test_mtp_blocks_are_skipped(inspected):
     entries = model("glm4moe", 3, **HEADS, nextn_predict_layers=1)
-    document = inspected(entries, [("token_embd.weight", (256, 8), F16), ("blk.2.attn_q.weight", (256, 256), F16)])
+    document = inspected(entries, [*hollow(2), ("blk.2.attn_q.weight", (256, 256), F16)])
     blocks = document["blocks"]
     assert (blocks["total"], blocks["running"], blocks["mtp_skipped"]) == (3, 2, 1)
     assert blocks["kinds"][0]["blocks"] == [[0, 1]]
@@ -242,7 +250,7 @@ def test_mtp_blocks_are_skipped(inspected):
 
 def test_a_head_size_that_q8_0_cannot_hold(inspected):
     entries = model("llama", 2, 320, attention__head_count=4, attention__head_count_kv=4)  # heads of 80
-    f16, q8_0 = inspected(entries, [("token_embd.weight", (320, 8), F16)])["cache"]["per_token"]
+    f16, q8_0 = inspected(entries, hollow(2, 320))["cache"]["per_token"]
     assert f16["bytes_per_token"] == 2 * 2 * 320 * 2
     assert q8_0["bytes_per_token"] is None
     assert "80" in q8_0["refused"]
@@ -262,7 +270,7 @@ def test_nothing_is_odd_about_a_plain_file(inspected):
 
 
 def test_file_type_and_mix_that_disagree(inspected):
-    tensors = [("token_embd.weight", (256, 8), F16), ("blk.0.ffn_up.weight", (256, 512), Q8_0)]
+    tensors = [*hollow(2), ("blk.0.ffn_up.weight", (256, 512), Q8_0)]
     document = inspected([*LLAMA, kv("general.file_type", "uint32", 15)], tensors)
     assert document["quantization"] == "Q4_K_M"
     [oddity] = document["oddities"]

@@ -102,12 +102,13 @@ def test_every_class_is_tested() -> None:
     elsewhere = {
         errors.BadShardNameError, errors.MissingShardError, errors.InconsistentShardsError, errors.BadSnapshotError,
     }  # fmt: skip
-    assert set(errors.HeaderFaultError.__subclasses__()) == {lie[1] for lie in LIES} | elsewhere
+    here = {kind for kind in errors.HeaderFaultError.__subclasses__() if kind.__module__ == errors.__name__}
+    assert here == {lie[1] for lie in LIES} | elsewhere
 
 
 def test_the_docstring_names_every_class() -> None:
     assert errors.__doc__ is not None
-    for error in errors.HeaderFaultError.__subclasses__():
+    for error in {kind for kind in errors.HeaderFaultError.__subclasses__() if kind.__module__ == errors.__name__}:
         assert error.__name__ in errors.__doc__
 
 
