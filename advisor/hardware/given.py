@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from advisor.errors import HardwareError, UsageError
 from advisor.hardware.apple import metal_budget_bytes
 from advisor.hardware.device_ids import BACKENDS, device_id, number_devices
-from advisor.hardware.gpu_table import GpuPart, GpuTable
+from advisor.hardware.gpu_table import GIB, GpuPart, GpuTable
 from advisor.host import Cpu, Device, HostSnapshot, Ram
 from advisor.units import format_bytes, parse_size
 
@@ -111,7 +111,8 @@ def _with_free(device: Device, free_bytes: int, spec: str) -> Device:
             )
         # The limit of a chip in system memory can be raised; who says so is believed.
         total = free_bytes
-    return device._replace(free_bytes=free_bytes, total_bytes=total)
+    shared = None if device.shared_bytes is None else max(device.shared_bytes, total)
+    return device._replace(free_bytes=free_bytes, total_bytes=total, shared_bytes=shared)
 
 
 def _named_ram_bytes(specs: Sequence[str], table: GpuTable) -> int | None:
@@ -155,6 +156,7 @@ def given_host(
     if gpus:
         # Only a size that somebody gave decides for a chip in system memory; this machine's RAM says nothing of it.
         chosen = number_devices([parse_gpu_spec(spec, table, ram_bytes=ram) for spec in gpus])
+        _check_machine(chosen, gpus, ram, table)
         idle: tuple[Device, ...] = ()
     elif no_gpu or base is None:
         chosen, idle = (), ()
@@ -177,6 +179,37 @@ def given_host(
         notes=(*(base.notes if base is not None and not gpus and not no_gpu else ()), *notes),
         idle_devices=idle,
     )
+
+
+def _check_machine(devices: Sequence[Device], specs: Sequence[str], ram: int | None, table: GpuTable) -> None:
+    """Refuse devices that cannot be in one machine, and RAM that a chip in system memory does not have."""
+    unified = [spec for spec, device in zip(specs, devices, strict=True) if device.memory_kind == "unified"]
+    if len(unified) > 1:
+        raise HardwareError(
+            f"--gpu '{unified[0]}' and --gpu '{unified[1]}' are two chips in system memory, "
+            "and a machine has one; give one of them."
+        )
+    if len(devices) > 1 and any(device.backend == "metal" for device in devices):
+        raise HardwareError("A machine with an Apple chip has no other GPU; give --gpu once.")
+    for spec in unified if ram is not None else ():
+        size = _named_size(spec, table)
+        if size is not None and ram not in (size, size // GIB * 10**9):
+            raise HardwareError(
+                f"--gpu '{spec}' has {format_bytes(size)} of memory, which is the machine's RAM, and --ram says "
+                f"{format_bytes(ram or 0)}; leave --ram away or name the chip with its other size."
+            )
+    for spec, device in zip(specs, devices, strict=True):
+        if device.memory_kind == "unified" and ram is not None and device.free_bytes > ram:
+            raise HardwareError(
+                f"--gpu '{spec}' works in the machine's RAM and cannot have more than the {format_bytes(ram)} "
+                "of --ram; give a larger --ram."
+            )
+
+
+def _named_size(spec: str, table: GpuTable) -> int | None:
+    """The memory that a SPEC of a chip in system memory names, None where it names none."""
+    name = (spec.rpartition("@")[0] or spec).strip()
+    return None if ":" in name else table.lookup(name)[1]
 
 
 def _platform(base: HostSnapshot | None) -> str:

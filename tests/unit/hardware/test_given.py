@@ -76,9 +76,9 @@ def test_wrong_specs(table: GpuTable, spec: str, words: str) -> None:
 
 
 def test_devices_are_numbered_per_backend(table: GpuTable) -> None:
-    specs = ["RTX 3090", "RX 7900 XTX", "cuda:8GiB", "vulkan:4GiB", "sycl:4GiB", "metal:4GiB"]
+    specs = ["RTX 3090", "RX 7900 XTX", "cuda:8GiB", "vulkan:4GiB", "sycl:4GiB"]
     host = given_host(specs, False, 64 * GIB, BASE, table)
-    assert [device.id for device in host.devices] == ["CUDA0", "ROCm0", "CUDA1", "Vulkan0", "SYCL0", "MTL0"]
+    assert [device.id for device in host.devices] == ["CUDA0", "ROCm0", "CUDA1", "Vulkan0", "SYCL0"]
     assert host.origin == "given"
 
 
@@ -97,6 +97,44 @@ def test_a_chip_in_system_memory_and_its_ram(table: GpuTable) -> None:
     assert host.devices[0].total_bytes == 48 * GIB
     with pytest.raises(HardwareError, match="--ram SIZE"):
         given_host(["M2 Ultra"], False, None, BASE, table)  # this machine's RAM says nothing of a Mac
+
+
+@pytest.mark.parametrize(
+    ("specs", "ram", "words"),
+    [
+        (["M2 Ultra 192GB"], 32 * GIB, "'M2 Ultra 192GB' has 192.00 GiB of memory, .* --ram says 32.00 GiB"),
+        (["M3 Max 64GB"], 16 * GIB, "leave --ram away"),
+        (["M3 Max 64GB@40GiB"], 16 * GIB, "leave --ram away"),
+        (["8060S 128GB"], 64 * GIB, "leave --ram away"),
+        (["metal:64GiB"], 32 * GIB, "cannot have more than the 32.00 GiB of --ram"),
+        (["M2 Ultra@100GiB"], 64 * GIB, "cannot have more than the 64.00 GiB of --ram"),
+        (["RTX 3060", "M2 Ultra 192GB"], None, "no other GPU"),
+        (["metal:8GiB", "cuda:8GiB"], 64 * GIB, "no other GPU"),
+        (["M2 Ultra 192GB", "M2 Ultra 192GB"], None, "a machine has one"),
+        (["8060S 128GB", "8060S 128GB"], None, "a machine has one"),
+    ],
+)
+def test_machines_that_cannot_be(table: GpuTable, specs: list[str], ram: int | None, words: str) -> None:
+    with pytest.raises(HardwareError, match=words):
+        given_host(specs, False, ram, BASE, table)
+
+
+@pytest.mark.parametrize(
+    ("specs", "ram", "total"),
+    [
+        (["M2 Ultra 192GB"], 192 * GIB, 144 * GIB),
+        (["M2 Ultra 192GB"], 192 * 10**9, 144 * GIB),  # --ram 192GB says the same in powers of ten
+        (["8060S 128GB", "RTX 3060"], 128 * GIB, 64 * GIB),  # an APU may stand beside a card
+    ],
+)
+def test_machines_that_may_be(table: GpuTable, specs: list[str], ram: int, total: int) -> None:
+    assert given_host(specs, False, ram, BASE, table).devices[0].total_bytes == total
+
+
+def test_a_raised_limit_is_system_memory_too(table: GpuTable) -> None:
+    for spec in ("8060S 128GB@120GiB", "M2 Ultra 192GB@180GiB"):
+        device = parse_gpu_spec(spec, table)
+        assert device.shared_bytes == device.total_bytes == device.free_bytes
 
 
 def test_contradictions_and_unknown_ram(table: GpuTable) -> None:

@@ -45,7 +45,7 @@ def test_round_trip_of_probed_machines(case: str) -> None:
 
 def test_round_trip_of_every_field_and_of_a_given_machine(table: GpuTable) -> None:
     assert from_json(json.loads(json.dumps(to_json(FULL))), "f") == FULL
-    given = given_host(["RTX 3060@9.5GiB", "M2 Ultra 192GB"], False, None, FULL, table)
+    given = given_host(["RTX 3060@9.5GiB", "8060S 128GB"], False, None, FULL, table)
     assert from_json(json.loads(json.dumps(to_json(given))), "f") == given
 
 
