@@ -34,10 +34,12 @@ Exit status: 0 fits, 3 fits with a part on the CPU, 4 does not fit, 2 wrong usag
 def command(words: tuple[str, ...], **values: Any) -> int:
     """Memory and speed of exactly these settings; what is not given has the engine's default."""
     from advisor.app import App
+    from advisor.memory.unused import unused_settings
     from advisor.recommend.budget import make_budget
     from advisor.recommend.evaluate import Evaluator
     from advisor.recommend.explain import summarize, verdict_of
     from advisor.recommend.policy import parse_policy
+    from advisor.recommend.recommendation import Note
     from advisor.recommend.warn import warnings
     from advisor.speed import SpeedModel
 
@@ -59,9 +61,12 @@ def command(words: tuple[str, ...], **values: Any) -> int:
     speeds = SpeedModel(spec, host, app.required("speed.toml"))
     evaluator = Evaluator(spec, host, engine, budget, speeds, tool, beside, app.overheads(host))
     judged = evaluator.judge(request)
+    if judged.plan.refused is not None:
+        raise UsageError(f"{engine.name} refuses these settings: {judged.plan.refused}.")
     speed = evaluator.speed(judged, policy.intent("balanced"))
     verdict = verdict_of(judged, judged.fits)
     notes = warnings(spec, engine, request, judged.plan, budget, speed, policy)
+    notes += [Note(*unused) for unused in unused_settings(request, spec, len(host.devices))]
     ignored = pasted.ignored if pasted else ()
     if values["as_json"]:
         import json

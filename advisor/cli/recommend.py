@@ -9,7 +9,7 @@ import click
 from advisor.cli.numbers import whole
 from advisor.cli.options import engine_options, hardware_options, settings_options, take_hardware, take_settings
 from advisor.errors import UsageError
-from advisor.recommend.recommendation import Recommendation
+from advisor.recommend.recommendation import Note, Recommendation
 
 EXIT_STATUS = {"full": 0, "cpu": 0, "partial": 3, "does_not_fit": 4}
 
@@ -41,6 +41,7 @@ def command(model: str, **values: Any) -> int:
     Exit status: 0 fits, 3 fits only in part, 4 does not fit, 2 wrong usage, 1 any other error.
     """
     from advisor.app import App
+    from advisor.memory.unused import unused_settings
     from advisor.recommend.budget import Budget, make_budget
     from advisor.recommend.evaluate import Evaluator
     from advisor.recommend.policy import parse_policy
@@ -66,6 +67,8 @@ def command(model: str, **values: Any) -> int:
     overheads = app.overheads(host)
     evaluator = Evaluator(spec, host, engine, budget, speed, values["tool"], beside, overheads)
     answer = recommend(evaluator, policy, intent, wishes)
+    if answer.chosen.plan.refused is not None:  # what is pinned leaves nothing that the engine takes
+        raise UsageError(f"{engine.name} refuses these settings: {answer.chosen.plan.refused}.")
     if values["verify"]:
         from advisor.cli.verify_answer import verify_answer
 
@@ -74,6 +77,8 @@ def command(model: str, **values: Any) -> int:
             return recommend(careful, policy, intent, wishes)
 
         answer = verify_answer(app, spec, answer, again, engine_name=values["engine"], binary=values["engine_binary"])
+    unused = [Note(*each) for each in unused_settings(pinned, spec, len(host.devices))]
+    answer = answer._replace(warnings=(*answer.warnings, *unused))
 
     from advisor.outputs.command import command_line, server_options
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from advisor.cli.shared_memory import host_over_bytes, shared_bytes
 from advisor.cli.terminal import Screen, clean
 from advisor.host import HostSnapshot
 from advisor.memory.engine_spec import EngineSpec
@@ -35,11 +36,11 @@ def memory_lines(plan: MemoryPlan, budget: Budget, screen: Screen) -> list[str]:
     lines = []
     width = max([len(device.id) for device in plan.devices] + [4])
     for device, limit in zip(plan.devices, budget.devices, strict=True):
-        lines += _device_lines(device, limit, width, screen)
+        lines += _device_lines(device, limit, width, screen, host_over_bytes(plan, budget))
     return lines + _host_lines(plan, budget, width, screen)
 
 
-def _device_lines(device: DevicePlan, limit: DeviceBudget, width: int, screen: Screen) -> list[str]:
+def _device_lines(device: DevicePlan, limit: DeviceBudget, width: int, screen: Screen, host_over: int) -> list[str]:
     parts = [
         ("weights", device.weights_bytes, "blue", "W"),
         ("cache", device.cache_bytes, "magenta", "K"),
@@ -52,6 +53,11 @@ def _device_lines(device: DevicePlan, limit: DeviceBudget, width: int, screen: S
     verdict = screen.paint(f"{format_bytes(over)} too much", "red", "bold") if over > 0 and device.planned_bytes else (
         f"{format_bytes(max(-over, 0))} to spare, {format_bytes(limit.margin_bytes)} kept free"
     )  # fmt: skip
+    if limit.unified and host_over > over:  # system memory, where this device lives, is the tighter limit
+        spare = "nothing" if host_over >= 0 else format_bytes(-host_over)
+        verdict = (
+            verdict if over > 0 and device.planned_bytes else f"{spare} to spare in system memory, which it shares"
+        )
     lines = _bar_lines(device.id.ljust(width), parts, max(limit.free_bytes, 1), sizes, verdict, screen)
     return lines + _extra_lines(device.extras, width, screen)
 
@@ -68,16 +74,18 @@ def _extra_lines(extras: Sequence[Extra], width: int, screen: Screen) -> list[st
 
 
 def _host_lines(plan: MemoryPlan, budget: Budget, width: int, screen: Screen) -> list[str]:
-    host = plan.host
+    host, shared = plan.host, shared_bytes(plan, budget)
     parts = [
         ("weights", host.weights_bytes, "blue", "W"),
         ("cache", host.cache_bytes, "magenta", "K"),
         ("compute", host.compute.high, "cyan", "C"),
         ("output", host.output_bytes, "yellow", "O"),
         ("beside", host.beside_bytes, "green", "X"),
+        ("the GPU's", shared, "green", "G"),
     ]
-    over = host.planned_bytes - budget.ram_usable_bytes
-    sizes = f"{format_bytes(host.planned_bytes)} of {format_bytes(budget.ram_available_bytes)}"
+    over = host_over_bytes(plan, budget)
+    own = format_bytes(host.planned_bytes) + (f" + {format_bytes(shared)} of the GPU," if shared else "")
+    sizes = f"{own} of {format_bytes(budget.ram_available_bytes)}"
     if over > 0:
         verdict = screen.paint(f"{format_bytes(over)} too much", "red", "bold")
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from advisor.cli.shared_memory import host_over_bytes, shared_bytes
 from advisor.host import HostSnapshot
 from advisor.memory.engine_spec import EngineSpec
 from advisor.memory.types import Extra, MemoryPlan
@@ -134,10 +135,11 @@ def host_shape(plan: MemoryPlan, budget: Budget) -> dict[str, Any]:
         "repack_bytes": host.repack_bytes,
         "extras": {**host.extras, "beside_bytes": host.beside_bytes, "beside": extras_shape(host.beside)},
         "planned_bytes": host.planned_bytes,
+        "shared_with_gpus_bytes": shared_bytes(plan, budget),
         "total_bytes": budget.ram_total_bytes,
         "available_bytes": budget.ram_available_bytes,
         "margin_bytes": budget.ram_margin_bytes,
-        "fits": host.planned_bytes <= budget.ram_usable_bytes,
+        "fits": host_over_bytes(plan, budget) <= 0,
     }
 
 

@@ -108,10 +108,12 @@ def refusal(spec: ModelSpec, settings: RunSettings, flash_attn_possible: bool) -
     type_k, type_v = BY_NAME[settings.cache_type_k.lower()], BY_NAME[settings.cache_type_v.lower()]
     latent = any(layer.attention == "latent" for layer in spec.layers)
     if latent and type_k is not type_v:
-        return "a latent (MLA) cache keeps keys only, so cache_type_k and cache_type_v must be equal"
+        return "a latent (MLA) cache keeps keys only, so -ctk and -ctv must be equal; give both the same type"
     off = settings.flash_attn == "off" or spec.flash_attn_forced_off
     if type_v.is_quantized and off:
-        return "a quantized V cache needs flash attention, which is off"
+        if spec.flash_attn_forced_off:
+            return f"a quantized V cache needs flash attention, which {spec.architecture} never runs; give -ctv f16"
+        return "a quantized V cache needs flash attention, which is off; give -fa on, or -ctv f16"
     if off or not flash_attn_possible:
         return None
     for layer in spec.layers:
@@ -120,5 +122,5 @@ def refusal(spec: ModelSpec, settings: RunSettings, flash_attn_possible: bool) -
         for kind, size, side in ((type_k, layer.head_size_k, "k"), (type_v, layer.head_size_v, "v")):
             if kind.is_quantized and size % kind.block_elements:
                 block = kind.block_elements
-                return f"head size {size} is no multiple of {kind.name}'s block of {block} (cache_type_{side})"
+                return f"head size {size} is no multiple of {kind.name}'s block of {block}; give -ct{side} f16"
     return None

@@ -47,6 +47,7 @@ SCHEMA: dict[str, object] = {
         "op_offload_min_batch": "int",
         "source": "str",
     },
+    "limits": {"n_seq_max": "int", "source": "str"},
     "spread": {
         "verified": "number",
         "assumed": "number",
@@ -144,6 +145,7 @@ class EngineSpec(NamedTuple):
     server_reserves_every_row: bool
     has_load_mode: bool
     defaults: Mapping[str, Any]
+    limits: Mapping[str, Any]
     server: Mapping[str, Any]
     draft: Mapping[str, Any]
     projector: Mapping[str, Any]
@@ -174,6 +176,7 @@ def parse_engine(document: Mapping[str, Any], build: int | None = None) -> Engin
         server_reserves_every_row=entry["server_reserves_every_row"],
         has_load_mode=entry["has_load_mode"],
         defaults=document["defaults"],
+        limits=document["limits"],
         server=document["server"],
         draft=document["draft"],
         projector=document["projector"],

@@ -29,6 +29,11 @@ def resolve_settings(
         n_parallel = defaults["server_n_parallel"] if server else defaults["other_n_parallel"]
     else:
         n_parallel = asked.n_parallel or 1
+    most = engine.limits["n_seq_max"]
+    if n_parallel > most:
+        raise UsageError(
+            f"-np {n_parallel} is more than the {most} slots that {engine.name} takes; give at most {most}."
+        )
     unified_default = server and auto_slots and bool(defaults["server_kv_unified"])
     kv_unified = asked.kv_unified if asked.kv_unified is not None else unified_default
     main_gpu = asked.main_gpu or 0
@@ -68,7 +73,7 @@ def resolve_settings(
         kv_offload=asked.kv_offload is not False,
         op_offload=asked.op_offload is not False,
         split_mode=asked.split_mode or "layer",
-        tensor_split=asked.tensor_split,
+        tensor_split=_tensor_split(asked.tensor_split, n_devices),
         main_gpu=main_gpu,
         mmap=asked.load_mode in (None, "auto", "mmap", "mlock", "mmap+mlock"),
         n_threads=asked.n_threads,
@@ -103,6 +108,12 @@ def _beside(asked: RequestedSettings, engine: EngineSpec) -> BesideSettings:
         cache_ram_mib=asked.cache_ram_mib,
         n_ctx_checkpoints=asked.n_ctx_checkpoints,
     )
+
+
+def _tensor_split(asked: tuple[float, ...] | None, n_devices: int) -> tuple[float, ...] | None:
+    """The shares of the devices that are there; the engine reads no more, and zeros alone are none."""
+    shares = (asked or ())[:n_devices]
+    return shares if n_devices > 1 and any(shares) else None
 
 
 def _gpu_layers(asked: int | None, spec: ModelSpec, n_devices: int) -> int:
