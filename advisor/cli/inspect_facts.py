@@ -13,7 +13,7 @@ from advisor.gguf_header.types import ArraySummary, GgufHeader
 from advisor.memory.cache import cache_tensors, refusal
 from advisor.memory.engine_spec import EngineSpec
 from advisor.memory.resolve import resolve_settings
-from advisor.model.kinds import KIND_TEXT, kind_of
+from advisor.model.kinds import ENCODER_TEXT, KIND_TEXT, kind_of
 from advisor.model.spec import LayerSpec, ModelSpec
 from advisor.settings import RequestedSettings
 
@@ -47,7 +47,7 @@ def inspect_document(header: GgufHeader, spec: ModelSpec | None, problem: str, e
             "shards": list(header.shard_paths),
         },
         "kind": kind,
-        "kind_text": KIND_TEXT[kind],
+        "kind_text": ENCODER_TEXT if spec is not None and spec.family == "encoder" else KIND_TEXT[kind],
         "name": spec.name if spec else name if isinstance(name, str) and name else None,
         "architecture": architecture if isinstance(architecture, str) and architecture else None,
         "family": spec.family if spec else None,

@@ -41,6 +41,7 @@ KIND_TEXT = {
     "audio model": "an audio model, which llama.cpp's server does not run by itself",
     "draft head": "a draft head that only works beside its target model (--spec-draft-model)",
 }
+ENCODER_TEXT = "an encoder (embeddings)"  # a model that reads and does not write
 
 
 def kind_of(header: GgufHeader) -> str:
