@@ -70,6 +70,8 @@ SCHEMA: dict[str, object] = {
         "widths": {"*": "number"},
         "widths_spread": "number",
         "widths_unknown": ["number"],
+        "scores_widths": {"*": "number"},
+        "scores_widths_unknown": ["number"],
         "audio_compute_bytes": ["int"],
         "source": "str",
     },

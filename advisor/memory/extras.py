@@ -5,9 +5,9 @@ Source: llama.cpp b11434 src/llama-adapter.cpp, tools/mtmd/clip.cpp, common/spec
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import isqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from advisor.host import Device
 from advisor.memory.cache import place_cache
@@ -46,20 +46,19 @@ class ExtrasPlanner:
         self._beside = beside
         self._homes = {tensor.name: tensor for tensor in spec.tensors}
         self._draft = Planner(beside.draft, engine, devices, server=False) if beside.draft else None
-        self._draft_compute = ComputeModel(beside.draft, engine, backends) if beside.draft else None
 
     def extras(
         self, settings: RunSettings, placement: Sequence[int], overrides: Overrides, compute: ComputeModel,
-        used_bytes: Sequence[int],
+        used_bytes: Sequence[int], *, exact: bool,
     ) -> Placed:  # fmt: skip
-        """Everything beside a plan with this placement that takes `used_bytes` on each device."""
+        """Everything beside a plan with this placement that takes `used_bytes` on each device; `exact` as there."""
         found: Placed = []
         for adapter in self._beside.adapters:
             found += self._adapter(adapter, settings, placement, overrides)
         if self._beside.projector is not None:
             found += self._projector(self._beside.projector, settings.beside)
         if self._draft is not None:
-            found += self._draft_model(settings, used_bytes)
+            found += self._draft_model(settings, used_bytes, exact)
         elif settings.beside.mtp:
             found += self._own_head(self._spec, settings, placement, overrides, compute)
         return found
@@ -131,7 +130,7 @@ class ExtrasPlanner:
         size = vision.n_embd // vision.n_head
         return self._backends[device].runs_flash_attn(size, size, 1, masked=False)
 
-    def _draft_model(self, settings: RunSettings, used_bytes: Sequence[int]) -> Placed:
+    def _draft_model(self, settings: RunSettings, used_bytes: Sequence[int], exact: bool) -> Placed:
         """A second model with a context as long as the target's; split by what the target leaves free."""
         spec, asked = self._beside.draft, settings.beside
         assert spec is not None
@@ -141,26 +140,25 @@ class ExtrasPlanner:
         free = tuple(
             float(max(device.free_bytes - used, 1)) for device, used in zip(self._devices, used_bytes, strict=True)
         )
+        if not self._devices:
+            layers = 0
+        elif layers is None or layers < 0:
+            layers = everything
         own = _draft_settings(settings)._replace(
-            n_gpu_layers=0
-            if not self._devices
-            else everything
-            if layers is None or layers < 0
-            else min(layers, everything),
+            n_gpu_layers=min(layers, everything),
             n_cpu_moe=0,
             tensor_overrides=(),
             tensor_split=settings.tensor_split or free or None,
         )
-        plan = self._draft.plan(own)
+        plan = self._draft.plan(own, exact=exact)
         found: Placed = [
             (index, Extra("draft weights", _exact(device.weights_bytes), "as for the model"))
             for index, device in enumerate(plan.devices)
         ]
         found.append((HOST, Extra("draft weights", _exact(plan.host.weights_bytes), "as for the model")))
         if asked.mtp:
-            assert self._draft_compute is not None
             overrides = Overrides(own, [device.id for device in self._devices])
-            return found + self._own_head(spec, settings, plan.placement, overrides, self._draft_compute)
+            return found + self._own_head(spec, settings, plan.placement, overrides, self._draft.compute)
         for index, device in enumerate(plan.devices):
             found.append((index, Extra("draft cache", _exact(device.cache_bytes), "as for the model")))
             found.append((index, Extra("draft compute", device.compute, "as for the model")))
@@ -211,20 +209,29 @@ def encoder_bytes(
         if image_max_tokens:
             largest = min(largest, image_max_tokens * merge * merge)
     warm = min(warm, largest)
-    known = rules["widths"].get(kind)
-    half = rules["widths_spread"]
-    low, value, high = (known - half, known, known + half) if known else rules["widths_unknown"]
-    scores = 0 if flash else vision.n_head
+    joined, split = (_widths(rules, name, kind) for name in ("widths", "scores_widths"))
 
-    def floats(patches: int, widths: float) -> int:
-        return int(_F32 * patches * (vision.n_ff + widths * vision.n_embd + scores * patches))
+    def floats(patches: int, at: int) -> int:
+        """The larger of two peaks: the feed-forward part's, and without flash attention that of the scores."""
+        feed = vision.n_ff + joined[at] * vision.n_embd
+        scores = 0 if flash else vision.n_head * patches + split[at] * vision.n_embd
+        return int(_F32 * patches * max(feed, scores))
 
-    span = Interval(floats(warm, low), floats(warm, value), floats(largest, high if flash else high + 1))
+    span = Interval(floats(warm, 0), floats(warm, 1), floats(largest, 2))
     pixels = [_F32 * patches * (_RGB * vision.patch_size**2 + 4) for patches in (warm, warm, largest)]
     attention = "flash attention" if flash else "no flash attention: scores of every pair of patches"
     capped = "; --image-max-tokens caps it" if largest > warm else ""
     source = f"{warm:,} to {largest:,} patches, {attention}{capped}" if largest > warm else f"{warm:,} patches"
     return span, Interval(*pixels), source if capped else f"{source}, {attention}"
+
+
+def _widths(rules: Mapping[str, Any], name: str, kind: str) -> tuple[float, float, float]:
+    """(low, value, high) in embedding widths per patch."""
+    known = rules[name].get(kind)
+    if known is None:
+        low, value, high = rules[f"{name}_unknown"]
+        return low, value, high
+    return known - rules["widths_spread"], known, known + rules["widths_spread"]
 
 
 def _draft_settings(settings: RunSettings) -> RunSettings:

@@ -33,7 +33,7 @@ class Planner:
         self._overheads = overheads or {}
         self._spec, self._engine, self._devices, self._server = spec, engine, devices, server
         self._backends = [engine.backends[device.backend] for device in devices]
-        self._compute = ComputeModel(spec, engine, self._backends)
+        self.compute = ComputeModel(spec, engine, self._backends)
         self._placed: dict[tuple[object, ...], tuple[tuple[int, ...], Overrides, WeightBytes]] = {}
 
     def _place(self, settings: RunSettings) -> tuple[tuple[int, ...], Overrides, WeightBytes]:
@@ -56,12 +56,12 @@ class Planner:
         spec, engine, backends = self._spec, self._engine, self._backends
         placement, overrides, weights = self._place(settings)
         cache, host_cache = place_cache(spec, settings, placement, backends)
-        flash = self._compute.flash_attn(settings, placement, overrides)
-        computes, host_compute = self._compute.buffers(settings, placement, overrides, exact=exact)
+        flash = self.compute.flash_attn(settings, placement, overrides)
+        computes, host_compute = self.compute.buffers(settings, placement, overrides, exact=exact)
         extras: Placed = []
         if self._beside is not None or settings.beside.mtp:
             taken = [weights.devices[i] + cache[i] + computes[i].high for i in range(len(self._devices))]
-            extras = self._extras_planner().extras(settings, placement, overrides, self._compute, taken)
+            extras = self._extras_planner().extras(settings, placement, overrides, self.compute, taken, exact=exact)
         plans = []
         for index, device in enumerate(self._devices):
             blocks = [i for i in range(spec.n_layer_all) if placement[i] == index]
