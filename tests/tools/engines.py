@@ -13,7 +13,9 @@ Fixtures (a missing package skips the test, or fails it with ADVISOR_REQUIRE_ENG
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import importlib.util
 import json
 import os
@@ -214,6 +216,57 @@ def start_xllamacpp(settings: Mapping[str, Any]) -> Iterator[EngineServer]:
                 yield server
         finally:
             server.text = _read(log)
+
+
+# the engine reads a mapped file ahead, gigabytes of nothing for an empty model; preloaded, this lets it only map
+_NO_READ_AHEAD = r"""
+#define _GNU_SOURCE
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+void *mmap(void *at, size_t length, int protection, int flags, int file, off_t offset) {
+    return (void *)syscall(SYS_mmap, at, length, protection, flags & ~MAP_POPULATE, file, offset);
+}
+int posix_madvise(void *at, size_t length, int advice) { return 0; }
+"""
+
+
+@functools.cache
+def _no_read_ahead() -> dict[str, str]:
+    """What to add to an engine's environment so that it does not read mapped files ahead; nothing without a compiler.
+
+    Tests pass without it, and take several times as long.
+    """
+    compiler = shutil.which("cc")
+    if compiler is None:
+        return {}
+    folder = tempfile.mkdtemp(prefix="engine-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    library = Path(folder) / "no_read_ahead.so"
+    command = [compiler, "-shared", "-fPIC", "-O1", "-o", str(library), "-x", "c", "-"]
+    done = subprocess.run(command, input=_NO_READ_AHEAD, text=True, capture_output=True, timeout=60)
+    return {} if done.returncode else {"LD_PRELOAD": str(library)}
+
+
+def load_on_cpu(settings: Mapping[str, Any]) -> str:
+    """What xllamacpp's llama-server prints until it has reserved its compute buffers; then it is killed.
+
+    Settings as for `start_xllamacpp`. Nothing is evaluated, so an empty model may be mapped, whatever its size.
+    RuntimeError with the end of the log when the engine refuses or takes longer than 60 seconds.
+    """
+    given = {"port": _free_port(), **settings}
+    given["model"] = os.fspath(given["model"])
+    with tempfile.TemporaryDirectory(prefix="engine-") as folder:
+        log = Path(folder) / "log"
+        command = [sys.executable, str(_CHILD), json.dumps(given)]
+        streams = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL}
+        with _engine_process(command, log, {**os.environ, **_no_read_ahead()}, **streams) as process:
+            try:
+                _wait(lambda: "reserve took" in _read(log), process, log)
+            finally:  # it looks at its standard input only when it is up
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+            return _read(log)
 
 
 # ---------------------------------------------------------------- Vulkan on the software device

@@ -17,7 +17,10 @@ _FLASH_ATTN = {
     "on": x.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_ENABLED,
     "off": x.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED,
 }
-_PLAIN = ("n_batch", "n_ctx", "n_gpu_layers", "n_parallel", "n_ubatch", "kv_unified", "swa_full", "port", "warmup")
+_PLAIN = (
+    "n_batch", "n_ctx", "n_gpu_layers", "n_parallel", "n_ubatch", "kv_unified", "swa_full", "port", "warmup",
+    "embedding", "verbosity",
+)  # fmt: skip
 
 
 def apply(params: Any, settings: dict[str, Any]) -> None:
