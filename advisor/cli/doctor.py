@@ -265,7 +265,8 @@ def _recommend(doctor: Doctor) -> tuple[list[str], Any]:
     policy = parse_policy(app.required("policy.toml"))
     spec, engine, host = app.model(app.header(doctor.model)), app.engine(None), doctor.host()
     budget = make_budget(host, policy, now=False, keep_free_bytes=None)
-    evaluator = Evaluator(spec, host, engine, budget, SpeedModel(spec, host, app.required("speed.toml")), "server")
+    speed = SpeedModel(spec, host, app.required("speed.toml"))
+    evaluator = Evaluator(spec, host, engine, budget, speed, "server", None, app.overheads(host))
     answer = recommend(
         evaluator, policy, policy.intent("balanced"), Wishes(RequestedSettings(), None, None, None)
     )  # fmt: skip

@@ -67,7 +67,8 @@ def describe(header: GgufHeader, rule: ArchRule, *, load_mtp: bool = False, draf
     output_tensors = frozenset(str(name) for name in _strings(rule.weights.get("output_tensors", ())))
     mtp = load_mtp and not rule.weights.get("mtp_always_skipped", False)
     tensors = place_tensors(header.path, header.tensors, n_layer, output_tensors, mtp)
-    if kind == "model":  # a draft head borrows what it lacks
+    only_mtp = draft and mtp and not any(name.startswith("blk.0.") for name in shapes)  # a file of NextN blocks alone
+    if kind == "model" and not only_mtp:  # a draft head borrows what it lacks
         check_model(meta, rule, tensors, shapes, n_layer, n_layer_all)
     has_head = "output.weight" in shapes
     tied = not has_head and bool(rule.weights.get("tied_output", True)) and "token_embd.weight" in shapes

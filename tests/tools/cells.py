@@ -49,12 +49,12 @@ def spec(name: str, load_mtp: bool = False) -> ModelSpec:
     return describe_header(header(name), load_mtp=load_mtp)
 
 
-def describe_header(head: GgufHeader, *, load_mtp: bool = False) -> ModelSpec:
+def describe_header(head: GgufHeader, *, load_mtp: bool = False, draft: bool = False) -> ModelSpec:
     """Any header, described with the shipped rule of its architecture, or none."""
     file = f"arch/{head.metadata.get('general.architecture')}.toml"
     path = RULES / file
     rule = parse_arch_rule(tomli.loads(path.read_text()) if path.is_file() else None, file)
-    return describe(head, rule, load_mtp=load_mtp)
+    return describe(head, rule, load_mtp=load_mtp, draft=draft)
 
 
 @functools.cache

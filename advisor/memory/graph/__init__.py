@@ -103,7 +103,10 @@ def flash_attention(
     if not model.modelled:
         raise UnmodelledGraphError(model.arch)
     h = hyper if hyper is not None else Hyper(model)
-    return Job(model, h, settings, placement, devices, False).flash()
+    try:
+        return Job(model, h, settings, placement, devices, False).flash()
+    except KeyError as error:
+        raise UnmodelledGraphError(f"{model.arch}: no tensor {error.args[0]}") from error
 
 
 class Job:

@@ -19,7 +19,7 @@ from advisor.model.beside import read_adapter, read_projector
 from advisor.model.spec import ModelSpec
 from advisor.settings import RequestedSettings
 from advisor.stores.resolve import load_header
-from tests.tools.cells import DATA, describe_header, engine, spec
+from tests.tools.cells import DATA, describe_header, engine, header, spec
 from tests.tools.projectors import write_lora, write_projector
 
 GIB = 1 << 30
@@ -67,6 +67,10 @@ MTP = [
     ("qwen35moe-35b-mtp", 1, {"n_ctx": 32768, "n_parallel": 4, "n_gpu_layers": 20}, None,
      (67108864, 79708288, 41961504)),
     ("qwen35moe-35b-mtp", 2, {"n_ctx": 32768, "n_parallel": 4}, None, (67108864, 235995648, 155263104)),
+    ("qwen35", 1, {"n_ctx": 8192, "n_parallel": 1},
+     (17239996416, 1164443648, 157307136, 50356288), (33554432, 136331392, 29378592)),
+    ("qwen35", 1, {"n_ctx": 32768, "n_parallel": 4, "n_ubatch": 256, "flash_attn": "off"}, None,
+     (134217728, 870324352, 46144544)),
     ("glm4moe", 1, {"n_ctx": 8192, "n_parallel": 1},
      (78820693376, 1543503872, 178272384, 41961504), (33554432, 161491072, 25178144)),
     ("glm4moe", 1, {"n_ctx": 32768, "n_parallel": 4, "n_ubatch": 256, "flash_attn": "off"}, None,
@@ -109,6 +113,40 @@ def test_the_draft_head_on_the_cpu_alone() -> None:
     )
     assert figure(found.host.beside, "MTP cache") == 67108864
     assert figure(found.host.beside, "MTP compute") == 79710240
+
+
+def test_a_file_of_next_n_blocks_alone_drafts_for_another() -> None:
+    """The engine's own figures for qwen35moe-35b-mtp without its first 40 blocks."""
+    whole = header("qwen35moe-35b-mtp")
+    kept = tuple(t for t in whole.tensors if not t.name.startswith("blk.") or t.name.startswith("blk.40."))
+    alone = whole._replace(tensors=kept)
+    draft = describe_header(alone, load_mtp=True, draft=True)
+    found = plan(
+        spec("llama3-8b"), 1, Beside(draft=draft), n_ctx=8192, n_parallel=1, kv_unified=True, draft_model="d.gguf",
+        spec_type=("draft-mtp",),
+    )  # fmt: skip
+    assert found.refused is None
+    extras, host = found.devices[0].extras, found.host.beside
+    assert (figure(extras, "draft weights"), figure(host, "draft weights")) == (963618816, 417177600)
+    assert (figure(extras, "MTP cache"), figure(extras, "MTP compute")) == (16777216, 75513984)
+    assert figure(host, "MTP compute") == 16795680
+    with pytest.raises(ModelError, match="no tensors of block 0"):
+        describe_header(alone, load_mtp=True)
+
+
+@pytest.mark.parametrize("architecture", ["eagle3", "dflash"])
+def test_a_draft_head_is_weights_and_a_bound(architecture: str) -> None:
+    """Its graph is not modelled: the weights are its tensors, compute an interval."""
+    whole = header("llama3-1b")
+    values = {key.replace("llama.", f"{architecture}.", 1): value for key, value in whole.metadata.items()}
+    head = whole._replace(metadata={**values, "general.architecture": architecture})
+    draft = describe_header(head, draft=True)
+    found = plan(spec("llama3-8b"), 1, Beside(draft=draft), n_ctx=8192, draft_model="d.gguf")
+    by_name = {extra.name: extra.n_bytes for extra in found.devices[0].extras}
+    assert by_name["draft weights"].low == by_name["draft weights"].high >= 832303104 - whole.n_vocab * 2048 * 2
+    assert by_name["draft compute"].low < by_name["draft compute"].high
+    with pytest.raises(ModelError, match="draft head"):
+        describe_header(head)
 
 
 def test_next_n_weights_and_kept_states_come_with_it() -> None:
