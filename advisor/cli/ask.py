@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from advisor.cli.measured import Row, compare, predicted_figures
@@ -38,16 +39,27 @@ class Asked(NamedTuple):
 
 
 def ask(
-    app: App, spec: ModelSpec, request: RequestedSettings, *, engine_name: str | None, binary: str | None, no_gpu: bool
+    app: App,
+    spec: ModelSpec,
+    request: RequestedSettings,
+    *,
+    engine_name: str | None,
+    binary: str | None,
+    only_devices: Sequence[str] | None,
 ) -> Asked:
-    """Ask the engine for `request` and predict it for the devices that the engine itself names. Raises EngineError."""
+    """Ask the engine for `request` and predict it for the devices that the engine itself names.
+
+    `only_devices` restricts it to some, none included. Raises EngineError.
+    """
     from advisor.engines.dry_run import ask_engine, settings_words
     from advisor.engines.find import find_engines
 
     engines = find_engines(binary, os.environ)
     _readable(spec.path)
     alone = without_beside(request)
-    words = settings_words(alone) + (["--device", "none"] if no_gpu else [])
+    words = settings_words(alone)
+    if only_devices is not None:
+        words += ["--device", ",".join(only_devices) or "none"]
     dry_run = ask_engine(engines, spec.path, words, os.environ)
     notes = []
     if alone != request:

@@ -9,6 +9,8 @@ import click
 from advisor.cli.numbers import whole
 from advisor.cli.options import engine_options, hardware_options, settings_options, take_hardware, take_settings
 from advisor.errors import UsageError
+from advisor.gguf_header.types import GgufHeader
+from advisor.host import HostSnapshot
 from advisor.recommend.recommendation import Note, Recommendation
 
 EXIT_STATUS = {"full": 0, "cpu": 0, "partial": 3, "does_not_fit": 4}
@@ -43,10 +45,11 @@ def command(model: str, **values: Any) -> int:
     from advisor.app import App
     from advisor.memory.unused import unused_settings
     from advisor.recommend.budget import Budget, make_budget
+    from advisor.recommend.cards import recommend_on
     from advisor.recommend.evaluate import Evaluator
     from advisor.recommend.policy import parse_policy
-    from advisor.recommend.recommend import recommend
     from advisor.recommend.search import Wishes
+    from advisor.recommend.warn import cache_ram_mib
     from advisor.speed import SpeedModel
 
     hardware, pinned = take_hardware(values), take_settings(values)
@@ -62,28 +65,40 @@ def command(model: str, **values: Any) -> int:
     host = app.host(
         gpus=hardware.gpus, no_gpu=hardware.no_gpu, ram=hardware.ram_bytes, hardware_file=hardware.hardware_file
     )
-    budget = make_budget(host, policy, now=hardware.now, keep_free_bytes=hardware.keep_free_bytes)
-    speed = SpeedModel(spec, host, app.required("speed.toml"))
-    overheads = app.overheads(host)
-    evaluator = Evaluator(spec, host, engine, budget, speed, values["tool"], beside, overheads)
-    answer = recommend(evaluator, policy, intent, wishes)
+
+    def evaluator_for(host: HostSnapshot, limits: Budget | None = None) -> Evaluator:
+        speed = SpeedModel(spec, host, app.required("speed.toml"))
+        budget = limits or make_budget(host, policy, now=hardware.now, keep_free_bytes=hardware.keep_free_bytes)
+        return Evaluator(spec, host, engine, budget, speed, values["tool"], beside, overheads)
+
+    n_devices, overheads = len(host.devices), app.overheads(host)
+    answer, host = recommend_on(host, evaluator_for, policy, intent, wishes)
+    left_out = len(host.devices) < n_devices
     if answer.chosen.plan.refused is not None:  # what is pinned leaves nothing that the engine takes
         raise UsageError(f"{engine.name} refuses these settings: {answer.chosen.plan.refused}.")
     if values["verify"]:
         from advisor.cli.verify_answer import verify_answer
+        from advisor.recommend.recommend import recommend
 
         def again(wider: Budget) -> Recommendation:
-            careful = Evaluator(spec, host, engine, wider, speed, values["tool"], beside, overheads)
-            return recommend(careful, policy, intent, wishes)
+            return recommend(evaluator_for(host, wider), policy, intent, wishes)
 
-        answer = verify_answer(app, spec, answer, again, engine_name=values["engine"], binary=values["engine_binary"])
-    unused = [Note(*each) for each in unused_settings(pinned, spec, len(host.devices))]
+        answer = verify_answer(
+            app,
+            spec,
+            answer,
+            again,
+            engine_name=values["engine"],
+            binary=values["engine_binary"],
+            only_devices=left_out,
+        )
+    unused = [Note(*each) for each in unused_settings(pinned, spec, n_devices)]
     answer = answer._replace(warnings=(*answer.warnings, *unused))
 
     from advisor.outputs.command import command_line, server_options
 
     line = None
-    margin = max((limit.margin_bytes for limit in budget.devices), default=0)
+    margin = max((limit.margin_bytes for limit in answer.budget.devices), default=0)
     options = server_options(
         answer.chosen.plan,
         engine,
@@ -91,10 +106,18 @@ def command(model: str, **values: Any) -> int:
         n_layer_all=spec.n_layer_all,
         margin_bytes=margin,
         embeds=spec.family == "encoder",
+        only_devices=left_out,
+        cache_ram_mib=cache_ram_mib(answer.chosen.plan, answer.budget) if pinned.cache_ram_mib is None else None,
     )
     if engine.program == "llama-server" and answer.verdict != "does_not_fit":
-        line = command_line(engine.program, spec.path, options)
-    written = _write(values["output"], answer, spec.path, options, engine.program) if values["output"] else None
+        line = command_line(engine.program, _model_file(header), options)
+    written = None
+    if values["output"] and answer.verdict == "does_not_fit":
+        from advisor.cli.terminal import clean
+
+        written = f"advisor: nothing that fits was found, so {clean(values['output'])} was not written."
+    elif values["output"]:
+        written = _write(values["output"], header, options, engine.program)
     if values["as_json"]:
         _print_json(answer, spec, host, engine, values["tool"], line, app.rules.digest())
     else:
@@ -105,6 +128,8 @@ def command(model: str, **values: Any) -> int:
         print("\n".join(lines))
     if written:
         click.echo(written, err=True)
+    if answer.verdict == "cpu" and n_devices and pinned.n_gpu_layers != 0:
+        return EXIT_STATUS["partial"]  # there is a GPU, and it could not be used
     return EXIT_STATUS[answer.verdict]
 
 
@@ -115,14 +140,22 @@ def _check(min_ctx: int | None, max_ctx: int | None, min_tps: float | None) -> N
         raise UsageError(f"--min-tps {min_tps} is no speed; give tokens per second, such as 10.")
 
 
-def _write(path: str, answer: Recommendation, model_path: str, options: list[tuple[str, str]], program: str) -> str:
+def _model_file(header: GgufHeader) -> str:
+    """The file that the engine loads; a header snapshot stands for one whose place nobody knows here."""
+    if header.source != "snapshot":
+        return header.path
+    name = header.path.replace("\\", "/").rsplit("/", 1)[-1].removesuffix(".gz").removesuffix(".json")
+    return f"{name}.gguf"
+
+
+def _write(path: str, header: GgufHeader, options: list[tuple[str, str]], program: str) -> str:
     from advisor.outputs.preset_ini import write_preset
 
     if program != "llama-server":
         raise UsageError(f"--output writes llama-server presets, not files for {program}; leave --engine away.")
-    if answer.verdict == "does_not_fit":
-        raise UsageError(f"nothing that fits was found, so {path} was not written; see the fixes without --output.")
-    return write_preset(path, model_path, options)
+    if header.source == "snapshot":
+        raise UsageError(f"{header.path} is a header snapshot, which no engine can load; give the model for --output.")
+    return write_preset(path, header.path, options)
 
 
 def _print_json(

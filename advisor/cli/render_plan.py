@@ -12,7 +12,7 @@ from advisor.memory.types import DevicePlan, Extra, MemoryPlan
 from advisor.model.spec import ModelSpec
 from advisor.recommend.budget import Budget, DeviceBudget
 from advisor.recommend.recommendation import Note
-from advisor.speed import Speed
+from advisor.speed import Range, Speed
 from advisor.units import format_bytes
 
 
@@ -116,21 +116,28 @@ def speed_line(speed: Speed, screen: Screen, *, answers: bool = True) -> list[st
     decode, prefill = speed.decode_tokens_per_s, speed.prefill_tokens_per_s
     reading = _rate(prefill.value)
     text = (
-        f"answers at {_rate(decode.value)} ({_rate(decode.low, bare=True)} to {_rate(decode.high, bare=True)}) with "
-        f"{speed.at_depth:,} tokens in the context, reads the prompt at {reading}; bound by {speed.bound_by}"
+        f"answers at {_range(decode)} with {speed.at_depth:,} tokens in the context, reads the prompt at {reading}; "
+        f"bound by {speed.bound_by}"
     )
     if not answers:
-        text = f"reads {reading} ({_rate(prefill.low, bare=True)} to {_rate(prefill.high, bare=True)})"
+        text = f"reads {_range(prefill)}"
     if speed.confidence == "low":
         text += "; low confidence"
     return screen.wrap(text, "  ", "  ")
 
 
-def _rate(value: float, *, bare: bool = False) -> str:
-    if value < 0.5 and not bare:
-        return f"{1 / max(value, 1e-9):.0f} seconds a token"
-    number = f"{value:,.0f}" if value >= 10 else f"{value:.2f}" if value < 1 else f"{value:.1f}"
-    return number if bare else f"{number} tokens/s"
+def _range(rate: Range) -> str:
+    """A rate with its bounds, all in one unit: 53 tokens/s (45 to 61), 16 seconds a token (10 to 33)."""
+    bounds = (rate.low, rate.high) if rate.value >= 1 else (1 / max(rate.high, 1e-9), 1 / max(rate.low, 1e-9))
+    return f"{_rate(rate.value)} ({_number(bounds[0])} to {_number(bounds[1])})"
+
+
+def _rate(value: float) -> str:
+    return f"{_number(value)} tokens/s" if value >= 1 else f"{_number(1 / max(value, 1e-9))} seconds a token"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
 
 
 def note_lines(notes: Sequence[Note], screen: Screen, mark: str, color: str) -> list[str]:

@@ -31,9 +31,8 @@ def command(model: str, **values: Any) -> int:
     hardware, request = take_hardware(values), take_settings(values)
     app = App(values["rules_folder"])
     spec = app.model(app.header(model))
-    asked = ask(
-        app, spec, request, engine_name=values["engine"], binary=values["engine_binary"], no_gpu=hardware.no_gpu
-    )
+    only = () if hardware.no_gpu else None
+    asked = ask(app, spec, request, engine_name=values["engine"], binary=values["engine_binary"], only_devices=only)
     notes = list(asked.notes)
     if hardware.gpus or hardware.hardware_file or hardware.ram_bytes:
         notes.append("the engine answers for the machine that it runs on; --gpu, --ram and --hardware change nothing.")

@@ -26,8 +26,12 @@ def verify_answer(
     *,
     engine_name: str | None,
     binary: str | None,
+    only_devices: bool = False,
 ) -> Recommendation:
-    """`answer`, or a more careful one, with what the engine said among its warnings. Raises EngineError."""
+    """`answer`, or a more careful one, with what the engine said among its warnings. Raises EngineError.
+
+    `only_devices`: the machine has more GPUs than the plan uses.
+    """
     from advisor.cli.ask import ask, pinned
 
     if answer.verdict == "does_not_fit":
@@ -36,7 +40,14 @@ def verify_answer(
     for left in range(ROUNDS, -1, -1):
         plan = answer.chosen.plan
         ids = [device.id for device in plan.devices]
-        asked = ask(app, spec, pinned(plan), engine_name=engine_name, binary=binary, no_gpu=not ids)
+        asked = ask(
+            app,
+            spec,
+            pinned(plan),
+            engine_name=engine_name,
+            binary=binary,
+            only_devices=ids if only_devices or not ids else None,
+        )
         if (seen := [device.id for device in asked.devices]) != ids:
             raise EngineError(
                 f"the engine has {', '.join(seen) or 'no GPU'}, the plan is for {', '.join(ids)}, so it cannot be "

@@ -35,6 +35,8 @@ class Planner:
         self._backends = [engine.backends[device.backend] for device in devices]
         self.compute = ComputeModel(spec, engine, self._backends)
         self._placed: dict[tuple[object, ...], tuple[tuple[int, ...], Overrides, WeightBytes]] = {}
+        self._by_layer: dict[tuple[object, ...], Sequence[int]] = {}
+        self._alone: dict[int, Planner] = {}  # per device, for split mode none
 
     def _place(self, settings: RunSettings) -> tuple[tuple[int, ...], Overrides, WeightBytes]:
         key = (settings.n_gpu_layers, settings.n_cpu_moe, settings.tensor_overrides, settings.split_mode,
@@ -53,6 +55,8 @@ class Planner:
 
         Without `exact` compute buffers may be interpolated between those of earlier plans.
         """
+        if settings.split_mode == "none" and len(self._devices) > 1:
+            return self._plan_alone(settings, exact=exact)
         spec, engine, backends = self._spec, self._engine, self._backends
         placement, overrides, weights = self._place(settings)
         cache, host_cache = place_cache(spec, settings, placement, backends)
@@ -105,6 +109,41 @@ class Planner:
             read_device_bytes=weights.read_devices,
             read_host_bytes=weights.read_host,
             host_expert_blocks=weights.host_expert_blocks,
+        )
+
+    def bytes_by_layer(self, settings: RunSettings) -> tuple[int, ...]:
+        """Weights and cache that each block, and last the output, has on a GPU, 0 for those on the host."""
+        placement, overrides, _ = self._place(settings)
+        own = tuple(il if place != HOST else HOST for il, place in enumerate(placement))  # a device for every layer
+        backends = [self._backends[0]] * len(own)
+        key = (own, settings.n_cpu_moe, settings.mmap)
+        weights = self._by_layer.get(key)
+        if weights is None:
+            weights = place_weights(self._spec, settings, self._engine, own, backends, overrides).devices
+            self._by_layer[key] = weights
+        cache, _ = place_cache(self._spec, settings, own, backends)
+        return tuple(a + b for a, b in zip(weights, cache, strict=True))
+
+    def _plan_alone(self, settings: RunSettings, *, exact: bool) -> MemoryPlan:
+        """Split mode none: the engine forgets every device but main_gpu (llama_model_load_from_file_impl)."""
+        only = min(settings.main_gpu, len(self._devices) - 1)
+        planner = self._alone.get(only)
+        if planner is None:
+            planner = Planner(
+                self._spec, self._engine, [self._devices[only]], server=self._server,
+                beside=self._beside, overheads=self._overheads,
+            )  # fmt: skip
+            self._alone[only] = planner
+        plan = planner.plan(settings, exact=exact)
+        nothing = Interval(0, 0, 0)
+        devices = [DevicePlan(device.id, 0, 0, nothing, 0, None, 0, False) for device in self._devices]
+        devices[only] = plan.devices[0]
+        read = [0] * len(devices)
+        read[only] = plan.read_device_bytes[0]
+        return plan._replace(
+            devices=tuple(devices),
+            placement=tuple(only if place >= 0 else HOST for place in plan.placement),
+            read_device_bytes=tuple(read),
         )
 
     def _extras_planner(self) -> ExtrasPlanner:

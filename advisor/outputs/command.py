@@ -8,20 +8,29 @@ from advisor.settings import ALL_LAYERS, AUTO_LAYERS, BesideSettings
 
 
 def server_options(
-    plan: MemoryPlan, engine: EngineSpec, *, mode: str, n_layer_all: int, margin_bytes: int, embeds: bool = False
+    plan: MemoryPlan,
+    engine: EngineSpec,
+    *,
+    mode: str,
+    n_layer_all: int,
+    margin_bytes: int,
+    embeds: bool = False,
+    only_devices: bool = False,
+    cache_ram_mib: int | None = None,
 ) -> list[tuple[str, str]]:
     """(long option without dashes, value) pairs; flags without value have an empty value.
 
     "exact" writes every setting that the prediction rests on and switches the engine's own fit off; "safe" leaves the
-    layers to the engine's fit and tells it the margin.
+    layers to the engine's fit and tells it the margin. `only_devices` says that the machine has more GPUs than the
+    plan; `cache_ram_mib` limits what the server keeps of old prompts.
     """
     settings = plan.settings
     options = [("ctx-size", str(settings.n_ctx))]
     exact = mode == "exact"
     if embeds:
         options.append(("embeddings", ""))
-    if not plan.devices:
-        options.append(("device", "none"))
+    if not plan.devices or only_devices:
+        options.append(("device", ",".join(device.id for device in plan.devices) or "none"))
     if plan.devices and exact:
         options.append(("n-gpu-layers", str(settings.n_gpu_layers)))
         if settings.n_cpu_moe >= n_layer_all:
@@ -57,6 +66,8 @@ def server_options(
         options.append(("no-op-offload", ""))
     if not settings.repack:
         options.append(("no-repack", ""))
+    if cache_ram_mib is not None:
+        options.append(("cache-ram", str(cache_ram_mib)))
     if settings.n_threads:
         options.append(("threads", str(settings.n_threads)))
     if not settings.mmap:

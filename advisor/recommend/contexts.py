@@ -12,7 +12,7 @@ WHOLE = "every layer on the GPU"
 class ContextPoint(NamedTuple):
     """One context length: the need and the limit of the tightest place."""
 
-    n_ctx: int  # as asked
+    n_ctx: int  # as asked, per slot
     fits: bool
     device: str  # a device id or "host"
     need_bytes: int
@@ -20,7 +20,7 @@ class ContextPoint(NamedTuple):
 
 
 class ContextRow(NamedTuple):
-    """One cache type on the basis of the table. `max_n_ctx` is None when not even the shortest context fits.
+    """One cache type on the basis of the table. `max_n_ctx`, per slot, is None when not even the shortest context fits.
 
     It says what memory allows, which may be more than the model was trained for.
     """
@@ -46,14 +46,14 @@ def context_table(search: Search, chosen: Judged) -> ContextTable:
     pairs = search.cache_pairs(names)
     every = search.spec.n_layer_all + 1
     base: RequestedSettings = search.base._replace(n_ctx=None)
+    slots = f", each of {search.slots} slots" if search.slots > 1 else ""
     settings = chosen.plan.settings
     basis = "everything on the CPU"
     if search.evaluator.host.devices and settings.n_gpu_layers:
         whole = base._replace(n_gpu_layers=every)
         smallest = min(int(policy["table_n_ctx"][0]), search.ceiling)
         if search.wishes.pinned.n_gpu_layers is None and any(
-            search.evaluator.judge(whole._replace(n_ctx=smallest, cache_type_k=k, cache_type_v=v)).fits
-            for k, v in pairs
+            search.judge(whole._replace(n_ctx=smallest, cache_type_k=k, cache_type_v=v)).fits for k, v in pairs
         ):
             base, basis = whole, WHOLE
         else:
@@ -67,7 +67,7 @@ def context_table(search: Search, chosen: Judged) -> ContextTable:
     for pair in pairs:
         request = base._replace(cache_type_k=pair[0], cache_type_v=pair[1])
         rows.append(_row(search, request, pair[0] if pair[0] == pair[1] else f"{pair[0]}/{pair[1]}"))
-    return ContextTable(basis, search.spec.n_ctx_train, tuple(rows))
+    return ContextTable(basis + slots, search.spec.n_ctx_train, tuple(rows))
 
 
 def _row(search: Search, request: RequestedSettings, name: str) -> ContextRow:
@@ -79,11 +79,12 @@ def _row(search: Search, request: RequestedSettings, name: str) -> ContextRow:
     wanted = [int(n) for n in policy["table_n_ctx"] if int(n) * search.slots <= most]
     points = {}
     for n_ctx in _middle_out(wanted):
-        judged = search.evaluator.judge(request._replace(n_ctx=n_ctx * search.slots))
+        judged = search.judge(request._replace(n_ctx=n_ctx * search.slots))
         device, need, usable = tightest(search, judged)
         points[n_ctx] = ContextPoint(n_ctx, judged.fits, device, need, usable)
-    max_n_ctx = longest.plan.settings.n_ctx if longest else None
-    return ContextRow(name, max_n_ctx, max_n_ctx is not None and max_n_ctx >= reach, tuple(points[n] for n in wanted))
+    reached = longest is not None and longest.plan.settings.n_ctx >= reach
+    max_n_ctx = longest.plan.settings.n_ctx // search.slots if longest else None
+    return ContextRow(name, max_n_ctx, reached, tuple(points[n] for n in wanted))
 
 
 def _middle_out(values: list[int]) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from advisor.host import HostSnapshot
@@ -73,6 +73,18 @@ class Evaluator:
             known = Judged(request, plan, shortfalls(plan, self.budget))
         return known
 
+    def share_out(self, request: RequestedSettings) -> RequestedSettings:
+        """`request` with its layers dealt to several GPUs by what each has room for, as a tensor_split of counts.
+
+        The engine's own split goes by free memory alone: it forgets compute buffers, and blocks without experts.
+        """
+        sketch = self.sketch(request)
+        limits = zip(self.budget.devices, sketch.plan.devices, strict=True)
+        room = [max(limit.usable_bytes - plan.compute.high - plan.overhead_bytes, 0) for limit, plan in limits]
+        first = len(sketch.plan.placement) - sum(place >= 0 for place in sketch.plan.placement)
+        counts = deal(self._planner.bytes_by_layer(sketch.plan.settings)[first:], room)
+        return request._replace(tensor_split=tuple(float(count) for count in counts)) if any(counts) else request
+
     def _resolve(self, request: RequestedSettings) -> RunSettings:
         n_devices = len(self.host.devices)
         return resolve_settings(request, self.spec, self.engine, tool=self._tool, n_devices=n_devices)
@@ -89,6 +101,24 @@ class Evaluator:
     def speed(self, judged: Judged, intent: Intent) -> Speed:
         """Speed of a candidate for the intent's turn."""
         return self._speed.predict(judged.plan, intent.turn, self.budget.ram_usable_bytes)
+
+
+def deal(layer_bytes: Sequence[int], room_bytes: Sequence[int]) -> list[int]:
+    """How many of the layers, in their order, go to each device, so that all are filled to the same share."""
+    total, rooms = sum(layer_bytes), sum(room_bytes)
+    counts = [0] * len(room_bytes)
+    if not total or not rooms:
+        return counts
+    ends, end = [], 0
+    for room in room_bytes:
+        end += room
+        ends.append(end * total / rooms)
+    at = 0
+    for n_bytes in layer_bytes:
+        middle = at + n_bytes / 2
+        counts[next((index for index, end in enumerate(ends) if middle < end), len(ends) - 1)] += 1
+        at += n_bytes
+    return counts
 
 
 def cost(judged: Judged, speed: Speed, intent: Intent, policy: Policy, n_ctx_train: int) -> float:

@@ -7,6 +7,7 @@ from advisor.recommend.contexts import WHOLE, ContextTable, tightest
 from advisor.recommend.evaluate import Judged
 from advisor.recommend.recommendation import Alternative, Fix, Note, Rejected
 from advisor.recommend.search import Found, Ranked, Search
+from advisor.recommend.words import cache_name, layers_text, pace_text, tokens_text
 from advisor.speed import Speed
 from advisor.units import format_bytes
 
@@ -22,48 +23,26 @@ def verdict_of(judged: Judged, fits: bool) -> str:
     return "full" if whole and settings.kv_offload else "partial"
 
 
-def cache_name(judged: Judged) -> str:
-    """The cache's type, f16 for example, or q8_0/q4_0 when keys and values differ."""
-    settings = judged.plan.settings
-    if settings.cache_type_k == settings.cache_type_v:
-        return settings.cache_type_k
-    return f"{settings.cache_type_k}/{settings.cache_type_v}"
-
-
-def layers_text(spec: ModelSpec, judged: Judged) -> str:
-    """Where the layers live, in words: all 33 layers on the GPU, 24 of 41 layers on the GPU, the CPU alone."""
-    settings, every = judged.plan.settings, spec.n_layer_all + 1
-    if not judged.plan.devices or settings.n_gpu_layers == 0:
-        return "the CPU alone"
-    where = "the GPU" if len(judged.plan.devices) == 1 else f"{len(judged.plan.devices)} GPUs"
-    text = (
-        f"all {every} layers on {where}"
-        if settings.n_gpu_layers >= every
-        else (f"{settings.n_gpu_layers} of {every} layers on {where}")
-    )
-    if judged.plan.host_expert_blocks:
-        text += f", experts of {judged.plan.host_expert_blocks} blocks on the CPU"
-    return text
-
-
 def summarize(spec: ModelSpec, judged: Judged, speed: Speed, verdict: str) -> str:
     """The one line that a person would repeat to a friend."""
     settings = judged.plan.settings
-    rate = speed.decode_tokens_per_s
-    pace = f"about {rate.value:.0f} tokens/s" if rate.value >= 10 else f"about {rate.value:.1f} tokens/s"
-    if rate.value < 1:
-        pace = f"about {1 / rate.value:.0f} seconds a token"
+    pace = pace_text(speed)
     if verdict == "does_not_fit":
         short = judged.shorts[0] if judged.shorts else None
         if short is None:
             return f"The engine refuses these settings: {judged.plan.refused}."
         place = "system memory" if short.device == "host" else short.device
-        return f"Does not fit: {format_bytes(short.over_bytes)} too much for {place} even at {settings.n_ctx:,} tokens."
+        return f"Does not fit: {format_bytes(short.over_bytes)} too much for {place} at {settings.n_ctx:,} tokens."
     if not spec.has_logits:
         pace = f"about {speed.prefill_tokens_per_s.value:,.0f} tokens/s"
         return f"Embeds with {layers_text(spec, judged)}, {settings.n_ctx:,} tokens at a time, {pace}."
+    grows = any(layer.has_cache for layer in spec.layers)
+    cache = f" ({cache_name(judged)} cache)" if grows else ""
     slots = f" in {settings.n_parallel} slots" if settings.n_parallel > 1 else ""
-    context = f"{settings.n_ctx:,} tokens of context{slots} ({cache_name(judged)} cache)"
+    if slots and not settings.kv_unified:
+        context = f"{settings.n_parallel} slots of {settings.n_ctx_seq:,} tokens{cache}"
+    else:
+        context = f"{settings.n_ctx:,} tokens of context{slots}{cache}"
     return f"Runs with {layers_text(spec, judged)}, {context}, {pace}."
 
 
@@ -73,9 +52,13 @@ def reasons(search: Search, best: Ranked) -> list[Note]:
     notes = []
     pinned = search.wishes.pinned
     if pinned.n_ctx is not None:
-        notes.append(Note("context_pinned", f"{settings.n_ctx:,} tokens as you asked."))
+        notes.append(Note("context_pinned", f"{tokens_text(settings)} as you asked."))
     elif settings.n_ctx >= search.ceiling:
-        notes.append(Note("context_trained", f"{settings.n_ctx:,} tokens is all that the model was trained for."))
+        most = search.wishes.max_n_ctx
+        if most and most < spec.n_ctx_train:
+            notes.append(Note("context_max", f"{tokens_text(settings)}: you asked for no more than {most:,}."))
+        else:
+            notes.append(Note("context_trained", f"{tokens_text(settings)} is all that the model was trained for."))
     else:
         notes.append(_context_reason(search, best))
     notes.append(_cache_reason(search, best))
@@ -109,11 +92,13 @@ def _context_reason(search: Search, best: Ranked) -> Note:
     settings, rule = best.judged.plan.settings, f"policy.toml: intents.{search.intent.name}"
     device, need, usable = tightest(search, best.judged)
     spare = format_bytes(usable - need)
-    longer = search.evaluator.sketch(best.judged.request._replace(n_ctx=settings.n_ctx + 4 * search.step))
+    longer = search.evaluator.sketch(
+        search.shared(best.judged.request._replace(n_ctx=settings.n_ctx + 4 * search.step))
+    )
     if longer.fits:
-        text = f"{settings.n_ctx:,} tokens is comfortable here; more would fit ({spare} to spare), ask with -c."
+        text = f"{tokens_text(settings)} is comfortable here; more would fit ({spare} to spare), ask with -c."
         return Note("context_comfortable", text, f"{rule}.comfortable_n_ctx")
-    text = f"{settings.n_ctx:,} tokens leaves {spare} to spare on {device}, beyond what must stay free."
+    text = f"{tokens_text(settings)} leaves {spare} to spare on {device}, beyond what must stay free."
     return Note("context_limit", text, rule)
 
 
@@ -131,7 +116,7 @@ def _cache_reason(search: Search, best: Ranked) -> Note:
             "f16 cache: nothing is lost, and the context does not need a smaller one.",
             f"policy.toml: intents.{search.intent.name}.cache_types",
         )
-    twin = search.evaluator.judge(best.judged.request._replace(cache_type_k="f16", cache_type_v="f16"))
+    twin = search.judge(best.judged.request._replace(cache_type_k="f16", cache_type_v="f16"))
     if twin.shorts:
         over, place = twin.shorts[0].over_bytes, twin.shorts[0].device
         text = f"{name} cache is near lossless; f16 would need {format_bytes(over)} more on {place}."
@@ -167,7 +152,9 @@ def _trade(other: Ranked, chosen: Speed) -> str:
     rate, base = other.speed.decode_tokens_per_s.value, chosen.decode_tokens_per_s.value
     change = (rate / base - 1) * 100
     pace = "the same speed" if abs(change) < 3 else f"{abs(change):.0f} % {'faster' if change > 0 else 'slower'}"
-    return f"{other.judged.plan.settings.n_ctx:,} tokens with {cache_name(other.judged)} cache, {pace}."
+    if other.speed.at_depth != chosen.at_depth:
+        pace += f" with {other.speed.at_depth:,} instead of {chosen.at_depth:,} tokens in it"
+    return f"{tokens_text(other.judged.plan.settings)} with {cache_name(other.judged)} cache, {pace}."
 
 
 def rejected(search: Search, best: Ranked) -> list[Rejected]:
@@ -180,9 +167,9 @@ def rejected(search: Search, best: Ranked) -> list[Rejected]:
             (n * search.slots for n in search.policy.search["table_n_ctx"] if n * search.slots > settings.n_ctx), 0
         )
         if 0 < longer <= search.ceiling:
-            steps.append(("longer_context", f"{longer:,} tokens", request._replace(n_ctx=longer)))
+            steps.append(("longer_context", tokens_text(settings, longer), request._replace(n_ctx=longer)))
     if settings.cache_type_k != "f16" and not search.wishes.pinned.cache_type_k:
-        steps.append(("f16_cache", "f16 cache", request._replace(cache_type_k="f16", cache_type_v="f16")))
+        steps.append(("f16_cache", "an f16 cache", request._replace(cache_type_k="f16", cache_type_v="f16")))
     if settings.n_cpu_moe and search.wishes.pinned.n_cpu_moe is None:
         steps.append(
             (
@@ -197,7 +184,7 @@ def rejected(search: Search, best: Ranked) -> list[Rejected]:
         )
     out = []
     for code, words, step in steps:
-        judged = search.evaluator.judge(step)
+        judged = search.judge(step)
         if not judged.shorts:
             continue
         short = judged.shorts[0]
@@ -217,13 +204,13 @@ def fixes(search: Search, best: Judged, verdict: str, contexts: ContextTable) ->
     wished = best.request._replace(n_gpu_layers=every if has_gpu else 0, n_cpu_moe=None, n_ubatch=None)
     if verdict == "does_not_fit" and not has_gpu:
         wished = best.request
-    before = search.evaluator.judge(wished)
+    before = search.judge(wished)
     place, need, _ = tightest(search, before)
     over = before.shorts[0].over_bytes if before.shorts else 0
     out: list[Fix] = []
 
     def offer(change: str, request: object, costs: str) -> None:
-        judged = search.evaluator.judge(request)  # type: ignore[arg-type]
+        judged = search.judge(request)  # type: ignore[arg-type]
         after = _need_at(judged, place)
         if need - after > 0:
             out.append(Fix(change, need - after, costs, judged.fits))
@@ -231,7 +218,7 @@ def fixes(search: Search, best: Judged, verdict: str, contexts: ContextTable) ->
     settings = before.plan.settings
     if settings.cache_type_k == "f16" and search.cache_allowed("q8_0"):
         offer("-ctk q8_0 -ctv q8_0", wished._replace(cache_type_k="q8_0", cache_type_v="q8_0"), "near lossless")
-    for n_ctx in _shorter_contexts(contexts, settings.cache_type_k, settings.n_ctx):
+    for n_ctx in _shorter_contexts(contexts, settings.cache_type_k, settings.n_ctx, search.slots):
         offer(f"-c {n_ctx}", wished._replace(n_ctx=n_ctx), f"{settings.n_ctx - n_ctx:,} tokens less context")
     if settings.n_parallel > 1:
         offer("-np 1", wished._replace(n_parallel=1), "one conversation at a time")
@@ -260,11 +247,11 @@ def fixes(search: Search, best: Judged, verdict: str, contexts: ContextTable) ->
     return out
 
 
-def _shorter_contexts(contexts: ContextTable, cache_type: str, n_ctx: int) -> list[int]:
+def _shorter_contexts(contexts: ContextTable, cache_type: str, n_ctx: int, slots: int) -> list[int]:
     """The longest context that fits with everything on the GPU; where none does, two short ones to compare."""
     row = next((row for row in contexts.rows if row.cache_type == cache_type), None)
-    if row is not None and row.max_n_ctx and contexts.basis == WHOLE and row.max_n_ctx >= 4096:
-        return [row.max_n_ctx] if row.max_n_ctx < n_ctx else []
+    if row is not None and row.max_n_ctx and contexts.basis.startswith(WHOLE) and row.max_n_ctx >= 4096:
+        return [row.max_n_ctx * slots] if row.max_n_ctx * slots < n_ctx else []
     return [shorter for shorter in (8192, 4096) if shorter < n_ctx]
 
 

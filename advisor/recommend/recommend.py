@@ -14,7 +14,12 @@ from advisor.recommend.warn import warnings
 def recommend(evaluator: Evaluator, policy: Policy, intent: Intent, wishes: Wishes) -> Recommendation:
     """The best settings for the intent within the wishes; does_not_fit is an answer with the nearest thing tried."""
     search = Search(evaluator, policy, intent, wishes)
-    found = search.run()
+    return recommend_found(search, search.run())
+
+
+def recommend_found(search: Search, found: Found) -> Recommendation:
+    """What a search found, explained."""
+    evaluator, policy, intent, wishes = search.evaluator, search.policy, search.intent, search.wishes
     fits = bool(found.pool)
     if fits:
         best = found.pool[0]
@@ -32,6 +37,13 @@ def recommend(evaluator: Evaluator, policy: Policy, intent: Intent, wishes: Wish
     if verdict == "partial" and quicker is not None:
         text = f"{quicker.change[0].upper()}{quicker.change[1:]} would fit the GPU"
         notes.append(Note("smaller_quantization_faster", f"{text} and give about {quicker.tokens_per_s:.0f} tokens/s."))
+    settings = best.judged.plan.settings
+    per_slot = settings.n_ctx if settings.kv_unified else settings.n_ctx_seq
+    if fits and wishes.min_n_ctx and per_slot < wishes.min_n_ctx:
+        text = f"No context of {wishes.min_n_ctx:,} tokens, which you asked for, fits: this has {per_slot:,}."
+        if per_slot >= evaluator.spec.n_ctx_train:
+            text = f"{wishes.min_n_ctx:,} tokens, which you asked for, is more than the model's {per_slot:,}."
+        notes.insert(0, Note("below_min_ctx", text))
     least = wishes.min_tokens_per_s
     if fits and least and best.speed.decode_tokens_per_s.value < least:
         rate = best.speed.decode_tokens_per_s.value
@@ -66,7 +78,7 @@ def nearest_miss(search: Search) -> Judged:
     for pair in search.cache_pairs() or [("f16", "f16")]:
         base = search.base._replace(n_ctx=n_ctx, cache_type_k=pair[0], cache_type_v=pair[1])
         if pinned.n_gpu_layers is not None or not search.evaluator.host.devices:
-            tried.append(search.evaluator.judge(base))
+            tried.append(search.judge(base))
             continue
         variants = [base]
         if search.spec.n_expert and pinned.n_cpu_moe is None and not pinned.cpu_moe:

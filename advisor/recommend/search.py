@@ -54,8 +54,11 @@ class Search:
         ceiling = min(wishes.max_n_ctx or trained, max(trained, wishes.min_n_ctx or 0)) if trained else step
         if not self.spec.causal or not any(layer.has_cache or layer.recurrent_state for layer in self.spec.layers):
             ceiling = trained
+        if wishes.max_n_ctx and ceiling == wishes.max_n_ctx:  # the engine rounds up
+            ceiling = max(ceiling // 256 * 256, 256)
         self.ceiling = ceiling * self.slots
         self.floor = min(max(wishes.min_n_ctx or intent.floor_n_ctx, 256), ceiling) * self.slots
+        self.comfortable = min(intent.comfortable_n_ctx * self.slots, self.ceiling)
         self.step = step if self.ceiling > step else 256
         self.base = wishes.pinned._replace(
             n_parallel=self.slots,
@@ -93,6 +96,18 @@ class Search:
                     return False
         return True
 
+    def shared(self, request: RequestedSettings) -> RequestedSettings:
+        """`request` with its layers dealt to the GPUs, where there are several and the user leaves that open."""
+        pinned = self.wishes.pinned
+        settled = pinned.tensor_split or pinned.split_mode or pinned.tensor_overrides or request.n_gpu_layers == 0
+        if settled or len(self.evaluator.host.devices) < 2:
+            return request
+        return self.evaluator.share_out(request)
+
+    def judge(self, request: RequestedSettings) -> Judged:
+        """`request` judged with its layers dealt to the GPUs."""
+        return self.evaluator.judge(self.shared(request))
+
     # -- solving one knob ------------------------------------------------------------------------------------------
 
     def longest(self, request: RequestedSettings, low: int, high: int, *, pinned: bool = True) -> Judged | None:
@@ -101,16 +116,20 @@ class Search:
         A pinned n_ctx is the only one tried, unless `pinned` is False.
         """
         if pinned and self.wishes.pinned.n_ctx is not None:
-            judged = self.evaluator.judge(request._replace(n_ctx=self.wishes.pinned.n_ctx or None))
+            judged = self.judge(request._replace(n_ctx=self.wishes.pinned.n_ctx or None))
             return judged if judged.fits else None
-        best = self.evaluator.judge(request._replace(n_ctx=high))
+        best = self.judge(request._replace(n_ctx=high))
         if best.fits:
             return best
         if best.plan.refused is not None:
             return None
         first, last = low // self.step, high // self.step
         border = sketch_border(
-            self.evaluator, lambda i: request._replace(n_ctx=max(i * self.step, low)), first, last, everywhere
+            self.evaluator,
+            lambda i: self.shared(request._replace(n_ctx=max(i * self.step, low))),
+            first,
+            last,
+            everywhere,
         )
         return settle(self.evaluator, border, everywhere)
 
@@ -118,7 +137,7 @@ class Search:
         """As many layers on the GPUs as fit there, whatever the host says."""
         every = self.spec.n_layer_all + 1
         border = sketch_border(
-            self.evaluator, lambda layers: request._replace(n_gpu_layers=layers), 1, every, on_devices
+            self.evaluator, lambda layers: self.shared(request._replace(n_gpu_layers=layers)), 1, every, on_devices
         )
         return settle(self.evaluator, border, on_devices)
 
@@ -126,10 +145,13 @@ class Search:
 
     def everything_on_gpu(self, pair: tuple[str, str]) -> Judged | None:
         """Every layer on the GPUs with the longest context that fits."""
-        pinned = self.wishes.pinned
-        if pinned.n_gpu_layers is not None or pinned.n_cpu_moe or pinned.cpu_moe or not self.evaluator.host.devices:
+        pinned, every = self.wishes.pinned, self.spec.n_layer_all + 1
+        experts_away = self.spec.n_expert and (pinned.n_cpu_moe or pinned.cpu_moe)
+        in_part = pinned.n_gpu_layers is not None and 0 <= pinned.n_gpu_layers < every
+        if in_part or experts_away or not self.evaluator.host.devices:
             return None
-        request = self.base._replace(n_gpu_layers=self.spec.n_layer_all + 1, cache_type_k=pair[0], cache_type_v=pair[1])
+        layers = every if pinned.n_gpu_layers is None else pinned.n_gpu_layers
+        request = self.base._replace(n_gpu_layers=layers, cache_type_k=pair[0], cache_type_v=pair[1])
         return self.longest(request, min(self.floor, self.ceiling), self.ceiling)
 
     def split(self, pair: tuple[str, str], n_ctx: int, n_ubatch: int | None) -> Border | None:
@@ -146,7 +168,7 @@ class Search:
             layers = pinned.n_gpu_layers if pinned.n_gpu_layers is not None else every
             border = sketch_border(
                 self.evaluator,
-                lambda kept: base._replace(n_gpu_layers=layers, n_cpu_moe=n_blocks - kept),
+                lambda kept: self.shared(base._replace(n_gpu_layers=layers, n_cpu_moe=n_blocks - kept)),
                 0,
                 n_blocks - 1,
                 on_devices,
@@ -155,10 +177,10 @@ class Search:
                 return border
             base = base._replace(n_cpu_moe=n_blocks)
         if pinned.n_gpu_layers is not None:
-            border = sketch_border(self.evaluator, lambda _: base, 0, 0, on_devices)
+            border = sketch_border(self.evaluator, lambda _: self.shared(base), 0, 0, on_devices)
         else:
             border = sketch_border(
-                self.evaluator, lambda layers: base._replace(n_gpu_layers=layers), 1, every, on_devices
+                self.evaluator, lambda layers: self.shared(base._replace(n_gpu_layers=layers)), 1, every, on_devices
             )
         return border if border.judged.fits_devices else None
 
@@ -168,7 +190,7 @@ class Search:
             return None
         request = self.base._replace(n_gpu_layers=0, cache_type_k=pair[0], cache_type_v=pair[1])
         grows = any(layer.has_cache and layer.k_width for layer in self.spec.layers)
-        wished = min(self.intent.comfortable_n_ctx * self.slots, self.ceiling) if grows else self.ceiling
+        wished = self.comfortable if grows else self.ceiling
         return self.longest(request, self.floor, max(wished, self.floor))
 
     def run(self) -> Found:
@@ -179,12 +201,11 @@ class Search:
             if judged is not None and judged.fits:
                 found.setdefault(judged.request, judged)
 
-        comfortable = min(self.intent.comfortable_n_ctx * self.slots, self.ceiling)
         full = False
         for pair in self.cache_pairs():
             whole = self.everything_on_gpu(pair)
             keep(whole)
-            full = full or (whole is not None and whole.plan.settings.n_ctx >= comfortable)
+            full = full or (whole is not None and whole.plan.settings.n_ctx >= self.comfortable)
         if not full and self.evaluator.host.devices:
             self._add_splits(keep)
         if not found:
@@ -225,8 +246,7 @@ class Search:
     def _split_contexts(self) -> list[int]:
         if self.wishes.pinned.n_ctx is not None:
             return [self.wishes.pinned.n_ctx or self.spec.n_ctx_train]
-        comfortable = min(self.intent.comfortable_n_ctx * self.slots, self.ceiling)
-        wished = {self.floor, comfortable} | {int(n) * self.slots for n in self.policy.search["partial_n_ctx"]}
+        wished = {self.floor, self.comfortable} | {int(n) * self.slots for n in self.policy.search["partial_n_ctx"]}
         return sorted(round_up(n, 256) for n in wished if self.floor <= n <= max(self.ceiling, self.floor))
 
     def rank(self, candidates: list[Judged]) -> list[Ranked]:

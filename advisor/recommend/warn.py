@@ -8,6 +8,7 @@ from advisor.model.spec import ModelSpec
 from advisor.recommend.budget import Budget
 from advisor.recommend.policy import Policy
 from advisor.recommend.recommendation import Note
+from advisor.recommend.words import pace_text
 from advisor.settings import RequestedSettings
 from advisor.speed import Speed
 from advisor.units import format_bytes
@@ -81,23 +82,33 @@ def warnings(
             )
         )
     notes += _offload_warnings(spec, plan, policy, speed)
-    left = budget.ram_usable_bytes - plan.host.planned_bytes
-    prompt_cache = plan.host.extras["prompt_cache_bytes"]
-    checkpoints = plan.host.extras["context_checkpoints_bytes"]
-    if prompt_cache < 0:
+    kept, left = plan.host.extras["prompt_cache_bytes"], budget.ram_usable_bytes - plan.host.planned_bytes
+    if kept < 0:
         text = "With --cache-ram -1 the server keeps old prompts without a limit, until system memory is full."
         notes.append(Note("prompt_cache_unlimited", text, "llama_cpp.toml: server"))
-    if prompt_cache > 0 and 0 <= left < prompt_cache + checkpoints:
-        mib = (left // 2 >> 20) // 256 * 256
+    mib = cache_ram_mib(plan, budget)
+    if mib is not None:
         notes.append(
             Note(
                 "prompt_cache_fills_ram",
-                f"The server keeps old prompts in up to {format_bytes(prompt_cache)} "
-                f"of system memory; only {format_bytes(left)} is left, so add --cache-ram {mib}.",
+                f"The server keeps old prompts in up to {format_bytes(kept)} of system memory; "
+                f"only {format_bytes(left)} is left: --cache-ram {mib} keeps them within that.",
                 "llama_cpp.toml: server",
             )
         )
     return notes
+
+
+def cache_ram_mib(plan: MemoryPlan, budget: Budget) -> int | None:
+    """What --cache-ram must say so that saved prompts do not fill system memory, None where the default is well."""
+    left = budget.ram_usable_bytes - plan.host.planned_bytes
+    extras = plan.host.extras
+    if (
+        extras["prompt_cache_bytes"] > 0
+        and 0 <= left < extras["prompt_cache_bytes"] + extras["context_checkpoints_bytes"]
+    ):
+        return (left // 2 >> 20) // 256 * 256
+    return None
 
 
 def _offload_warnings(spec: ModelSpec, plan: MemoryPlan, policy: Policy, speed: Speed) -> list[Note]:
@@ -113,11 +124,12 @@ def _offload_warnings(spec: ModelSpec, plan: MemoryPlan, policy: Policy, speed: 
                 "policy.toml: warnings.dense_cliff_share",
             )
         )
+    pace = pace_text(speed)
     if speed.decode_tokens_per_s.value < policy.warnings["slow_tokens_per_s"] and speed.bound_by != "disk":
         notes.append(
             Note(
                 "slow",
-                f"About {speed.decode_tokens_per_s.value:.1f} tokens/s is slower than reading.",
+                f"{pace[0].upper()}{pace[1:]} is slower than reading.",
                 "policy.toml: warnings.slow_tokens_per_s",
             )
         )

@@ -9,9 +9,9 @@ import tomli
 
 from advisor.host import Cpu, Device, HostSnapshot, Ram
 from advisor.recommend.budget import Budget, make_budget
+from advisor.recommend.cards import recommend_on
 from advisor.recommend.evaluate import Evaluator
 from advisor.recommend.policy import Policy, parse_policy
-from advisor.recommend.recommend import recommend
 from advisor.recommend.recommendation import Recommendation
 from advisor.recommend.search import Wishes
 from advisor.settings import RequestedSettings
@@ -53,8 +53,13 @@ def evaluator(model: str, host: HostSnapshot, *, now: bool = False, keep_free: i
 
 
 def advise(model: str, host: HostSnapshot, intent: str = "balanced", **wishes: Any) -> Recommendation:
-    """recommend() for a zoo model; keywords are settings to pin, or min_n_ctx, max_n_ctx, min_tokens_per_s."""
+    """recommend_on() for a zoo model; keywords are settings to pin, or min_n_ctx, max_n_ctx, min_tokens_per_s."""
     limits = {k: wishes.pop(k) for k in ("min_n_ctx", "max_n_ctx", "min_tokens_per_s") if k in wishes}
-    return recommend(
-        evaluator(model, host), policy(), policy().intent(intent), Wishes(RequestedSettings(**wishes), **limits)
+    answer, _ = recommend_on(
+        host,
+        lambda machine: evaluator(model, machine),
+        policy(),
+        policy().intent(intent),
+        Wishes(RequestedSettings(**wishes), **limits),
     )
+    return answer

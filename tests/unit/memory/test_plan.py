@@ -136,3 +136,14 @@ def test_builds_between_and_beyond_the_known_are_extrapolated() -> None:
     assert all(parse_engine(document, build).confidence == "measured" for build in known)
     assert parse_engine(document, max(known) + 1).confidence == "extrapolated"
     assert parse_engine(document, 1).confidence == "extrapolated"
+
+
+@pytest.mark.parametrize("main_gpu", [0, 1])
+def test_split_mode_none_plans_as_if_the_other_card_were_not_there(main_gpu: int) -> None:
+    # llama.cpp keeps only main_gpu in model.devices, so that there is no pipeline either
+    both = plan("llama3-8b", 2, n_ctx=32768, n_gpu_layers=99, split_mode="none", main_gpu=main_gpu)
+    one = plan("llama3-8b", 1, n_ctx=32768, n_gpu_layers=99)
+    assert both.devices[main_gpu]._replace(id="D0") == one.devices[0]
+    assert both.devices[1 - main_gpu].planned_bytes == 0
+    assert both.host == one.host
+    assert set(both.placement) == {main_gpu}

@@ -107,8 +107,8 @@ def test_the_command_means_the_settings(request_text, cards, build):
     for name in ("weights_bytes", "cache_bytes", "compute", "output_bytes", "mapped_bytes", "repack_bytes"):
         assert getattr(again.host, name) == getattr(meant.host, name)
     assert again.devices == meant.devices
-    # `auto` is written as what it turned into, a split as the layers each card got; without a GPU nothing is said of one
-    changed = {"flash_attn"} | {"tensor_split"}
+    # `auto` is written as what it turned into, a split as the layers of each card; without a GPU nothing is said of one
+    changed = {"flash_attn", "tensor_split"}
     if not cards:
         changed |= {"n_cpu_moe", "tensor_overrides", "tensor_split", "main_gpu", "split_mode"}
     for name, value in meant.settings._asdict().items():

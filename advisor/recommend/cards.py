@@ -1,0 +1,119 @@
+"""Which GPUs take part: a small or busy card can cost more than it brings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from advisor.host import Device, HostSnapshot
+from advisor.recommend.evaluate import Evaluator, Judged
+from advisor.recommend.explain import verdict_of
+from advisor.recommend.policy import Intent, Policy
+from advisor.recommend.recommend import recommend_found
+from advisor.recommend.recommendation import Note, Recommendation
+from advisor.recommend.search import Found, Search, Wishes
+from advisor.recommend.words import layers_text, pace_text, tokens_text
+
+
+class Team(NamedTuple):
+    """One set of GPUs with what the search found on it."""
+
+    devices: tuple[Device, ...]
+    search: Search
+    found: Found
+
+    @property
+    def settled(self) -> bool:
+        """Whether everything lies on these GPUs with a comfortable context, so that more of them bring nothing."""
+        if not self.found.pool:
+            return False
+        judged = self.found.pool[0].judged
+        search = self.search
+        enough = search.wishes.pinned.n_ctx is not None or judged.plan.settings.n_ctx >= search.comfortable
+        return verdict_of(judged, True) == "full" and enough
+
+    @property
+    def cost(self) -> float:
+        """Of the best candidate; without one infinite."""
+        return self.found.pool[0].cost if self.found.pool else float("inf")
+
+
+def recommend_on(
+    host: HostSnapshot,
+    evaluator_for: Callable[[HostSnapshot], Evaluator],
+    policy: Policy,
+    intent: Intent,
+    wishes: Wishes,
+) -> tuple[Recommendation, HostSnapshot]:
+    """The best answer over the sets of GPUs worth a try, and the machine with the GPUs left out among its idle ones.
+
+    Settings that speak of devices by number, and nothing on the GPUs by wish, leave all of them in.
+    """
+    pinned = wishes.pinned
+
+    def team(devices: tuple[Device, ...]) -> Team:
+        search = Search(evaluator_for(with_devices(host, devices)), policy, intent, wishes)
+        return Team(devices, search, search.run())
+
+    by_number = pinned.tensor_split or pinned.main_gpu or pinned.split_mode or pinned.tensor_overrides
+    tried: list[Team] = []
+    if len(host.devices) > 1 and not by_number and pinned.n_gpu_layers != 0:
+        tried = [team((device,)) for device in distinct(host.devices)]
+        if not any(lone.settled for lone in tried):
+            tried += [team(devices) for devices in groups(host.devices)]
+            tried.append(team(host.devices))
+    else:
+        tried.append(team(host.devices))
+    if host.devices and not any(one.found.pool for one in tried) and not by_number and not pinned.n_gpu_layers:
+        alone = team(())
+        if alone.found.pool:
+            tried.append(alone)
+    best = min(tried, key=lambda one: (one.cost, -len(one.devices)))
+    if not best.found.pool:
+        best = tried[-1]
+    answer = recommend_found(best.search, best.found)
+    left = [device for device in host.devices if device not in best.devices]
+    if left and best.found.pool:
+        whole = next((one for one in tried if one.devices == host.devices), None)
+        more = None
+        if whole is None and answer.chosen.plan.settings.n_ctx < best.search.ceiling and pinned.n_ctx is None:
+            more = Search(evaluator_for(host), policy, intent, wishes).everything_on_gpu(("f16", "f16"))
+        answer = answer._replace(reasons=(*answer.reasons, _left_out(left, best, whole, more)))
+    return answer, with_devices(host, best.devices)
+
+
+def with_devices(host: HostSnapshot, devices: tuple[Device, ...]) -> HostSnapshot:
+    """`host` as an engine that was told to use only `devices` sees it."""
+    left = tuple(device for device in host.devices if device not in devices)
+    return host._replace(devices=devices, idle_devices=(*host.idle_devices, *left)) if left else host
+
+
+def distinct(devices: tuple[Device, ...]) -> list[Device]:
+    """One device of each kind: of twins the one with the most free memory."""
+    kinds: dict[tuple[object, ...], Device] = {}
+    for device in sorted(devices, key=lambda device: -device.free_bytes):
+        kinds.setdefault((device.backend, device.name, device.total_bytes, device.bandwidth_bytes_per_s), device)
+    return list(kinds.values())
+
+
+def groups(devices: tuple[Device, ...]) -> list[tuple[Device, ...]]:
+    """Two and more but not all, in their order: those with the most free memory."""
+    by_size = sorted(devices, key=lambda device: -device.free_bytes)
+    return [tuple(d for d in devices if d in by_size[:count]) for count in range(2, len(devices))]
+
+
+def _left_out(left: list[Device], best: Team, whole: Team | None, more: Judged | None) -> Note:
+    """Why some cards are left out; `whole` is the team of all cards if it was tried, `more` its longest context."""
+    names = " and ".join(f"{device.id} ({device.name})" for device in left)
+    them = "them" if len(left) > 1 else "it"
+    if whole is None:
+        why = f"{best.devices[0].id} alone holds everything, and is as fast without {them}"
+        if more is not None and more.plan.settings.n_ctx > best.found.pool[0].judged.plan.settings.n_ctx:
+            why += f"; with {them} {tokens_text(more.plan.settings)} would fit, ask with -c"
+    elif not whole.found.pool:
+        why = f"with {them} nothing fits"
+    else:
+        other = whole.found.pool[0]
+        layers = layers_text(best.search.spec, other.judged)
+        why = f"with {them} {layers}, {tokens_text(other.judged.plan.settings)}, {pace_text(other.speed)}"
+    return Note("cards_left_out", f"{names} {'are' if len(left) > 1 else 'is'} left out: {why}.")

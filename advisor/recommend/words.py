@@ -1,0 +1,47 @@
+"""Short phrases that several sentences share: a cache, layers, a pace, a context."""
+
+from __future__ import annotations
+
+from advisor.model.spec import ModelSpec
+from advisor.recommend.evaluate import Judged
+from advisor.settings import RunSettings
+from advisor.speed import Speed
+
+
+def cache_name(judged: Judged) -> str:
+    """The cache's type, f16 for example, or q8_0/q4_0 when keys and values differ."""
+    settings = judged.plan.settings
+    if settings.cache_type_k == settings.cache_type_v:
+        return settings.cache_type_k
+    return f"{settings.cache_type_k}/{settings.cache_type_v}"
+
+
+def layers_text(spec: ModelSpec, judged: Judged) -> str:
+    """Where the layers live, in words: all 33 layers on the GPU, 24 of 41 layers on the GPU, the CPU alone."""
+    settings, every = judged.plan.settings, spec.n_layer_all + 1
+    if not judged.plan.devices or settings.n_gpu_layers == 0:
+        return "the CPU alone"
+    where = "the GPU" if len(judged.plan.devices) == 1 else f"{len(judged.plan.devices)} GPUs"
+    text = (
+        f"all {every} layers on {where}"
+        if settings.n_gpu_layers >= every
+        else (f"{settings.n_gpu_layers} of {every} layers on {where}")
+    )
+    if judged.plan.host_expert_blocks:
+        text += f", experts of {judged.plan.host_expert_blocks} blocks on the CPU"
+    return text
+
+
+def pace_text(speed: Speed) -> str:
+    """How fast it answers: about 43 tokens/s, about 1.2 seconds a token."""
+    rate = speed.decode_tokens_per_s.value
+    if rate < 1:
+        return f"about {1 / rate:.1f} seconds a token" if rate > 0.1 else f"about {1 / rate:,.0f} seconds a token"
+    return f"about {rate:.0f} tokens/s" if rate >= 10 else f"about {rate:.1f} tokens/s"
+
+
+def tokens_text(settings: RunSettings, n_ctx: int | None = None) -> str:
+    """A context in words: 32,768 tokens, or what each slot gets of it: 8,192 tokens a slot."""
+    n_ctx = settings.n_ctx if n_ctx is None else n_ctx
+    divided = settings.n_parallel > 1 and not settings.kv_unified
+    return f"{n_ctx // settings.n_parallel:,} tokens a slot" if divided else f"{n_ctx:,} tokens"

@@ -1,0 +1,70 @@
+"""Wishes are kept, or the answer says that they were not."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from advisor.llama_flags import parse_command
+from advisor.outputs.command import command_line, server_options
+from advisor.recommend.warn import cache_ram_mib
+from tests.tools.cells import engine
+from tests.tools.machines import advise, machine
+
+
+@pytest.mark.parametrize("wish", [{"n_gpu_layers": 33}, {"n_gpu_layers": 999}, {"n_cpu_moe": 5}, {"cpu_moe": True}])
+def test_pinning_what_would_be_chosen_anyway_changes_nothing(wish):
+    free = advise("llama3-8b", machine(12))
+    pinned = advise("llama3-8b", machine(12), **wish)  # a dense model has no experts to move
+    assert pinned.verdict == free.verdict == "full"
+    assert pinned.chosen.plan.settings.n_ctx == free.chosen.plan.settings.n_ctx
+    assert pinned.chosen.plan.devices == free.chosen.plan.devices
+
+
+@pytest.mark.parametrize("most", [300, 5000, 20000, 32768, 50001])
+def test_the_longest_context_wished_for_is_not_exceeded(most):
+    answer = advise("llama3-8b", machine(12), max_n_ctx=most)
+    n_ctx = answer.chosen.plan.settings.n_ctx
+    assert most - 256 < n_ctx <= most
+    assert not any(note.code == "context_trained" for note in answer.reasons)
+    assert any(note.code == "context_max" and f"{most:,}" in note.text for note in answer.reasons)
+
+
+@pytest.mark.parametrize("least", [131072, 200000])
+def test_a_shortest_context_that_cannot_be_had_is_said(least):
+    answer = advise("llama3-8b", machine(8, ram_gib=12), min_n_ctx=least)
+    kept = answer.verdict != "does_not_fit" and answer.chosen.plan.settings.n_ctx_seq >= least
+    said = any(note.code == "below_min_ctx" and f"{least:,}" in note.text for note in answer.warnings)
+    assert kept or said or answer.verdict == "does_not_fit"
+
+
+@pytest.mark.parametrize("slots", [1, 2, 8])
+def test_every_count_of_tokens_is_of_one_slot(slots):
+    answer = advise("llama3-8b", machine(12), intent=f"parallel:{slots}")
+    settings = answer.chosen.plan.settings
+    assert settings.n_ctx == slots * settings.n_ctx_seq
+    row = next(row for row in answer.contexts.rows if row.cache_type == settings.cache_type_k)
+    fits = {point.n_ctx: point.fits for point in row.points}
+    assert all(ok == (n_ctx <= row.max_n_ctx) for n_ctx, ok in fits.items())
+    assert f"{settings.n_ctx_seq:,} tokens" in answer.summary
+
+
+@pytest.mark.parametrize("ram_gib", [7, 8, 10, 16, 64])
+def test_the_command_keeps_old_prompts_within_what_is_left(ram_gib):
+    answer = advise("llama3-8b", machine(ram_gib=ram_gib))
+    plan, budget = answer.chosen.plan, answer.budget
+    left = budget.ram_usable_bytes - plan.host.planned_bytes
+    assert left >= 0
+    options = server_options(
+        plan, engine(), mode="exact", n_layer_all=32, margin_bytes=0, cache_ram_mib=cache_ram_mib(plan, budget)
+    )
+    words = dict(options)
+    said = [note for note in answer.warnings if note.code == "prompt_cache_fills_ram"]
+    if left < plan.host.extras["prompt_cache_bytes"] + plan.host.extras["context_checkpoints_bytes"]:
+        assert int(words["cache-ram"]) << 20 <= left
+        assert f"--cache-ram {words['cache-ram']} keeps" in said[0].text
+    else:
+        assert "cache-ram" not in words
+        assert not said
+    assert parse_command(shlex.split(command_line("llama-server", "m.gguf", options))).model == "m.gguf"
