@@ -92,7 +92,7 @@ class Planner:
             weights_bytes=weights.host,
             cache_bytes=host_cache,
             compute=host_compute,
-            output_bytes=4 * spec.n_vocab * max(settings.n_parallel, 1) if spec.has_logits else 0,
+            output_bytes=4 * spec.n_vocab * max(settings.n_parallel, 1),  # reserved even where nothing fills it
             mapped_bytes=weights.mapped,
             repack_bytes=weights.repack,
             extras=_extras(spec, settings, engine) if self._server else nothing,

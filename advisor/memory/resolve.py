@@ -44,7 +44,7 @@ def resolve_settings(
     n_ctx = round_up(max(wished, 1), padding)
     n_batch = asked.n_batch or defaults["n_batch"]
     if spec.causal:
-        n_batch = min(n_batch, n_ctx)  # before the slots round the context up
+        n_batch = min(n_batch, max(wished, 1))  # before anything rounds the context up
     if kv_unified:
         n_ctx_seq = n_ctx
     else:

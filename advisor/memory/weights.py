@@ -19,7 +19,7 @@ class WeightBytes(NamedTuple):
 
     devices: tuple[int, ...]
     host: int
-    mapped: int  # file span from the first to the last host tensor, what CPU_Mapped prints
+    mapped: int  # file span from the first to the last host tensor that is not repacked, what CPU_Mapped prints
     repack: int
     host_tensors: tuple[WeightTensor, ...]  # block tensors and output that live on the host
     read_devices: tuple[int, ...]  # bytes read for one token: of experts only the share that is used
@@ -55,6 +55,7 @@ def place_weights(
     output_device = placement[spec.n_layer_all]
     homes = set(placement[: spec.n_layer_all])
     align = engine.cpu_alignment_bytes
+    repacks = settings.repack and not backends
 
     def add(tensor: WeightTensor, device: int) -> None:
         nonlocal host, repack, read_host
@@ -69,13 +70,14 @@ def place_weights(
             read_host += read
         if device == HOST:
             host += round_up(tensor.n_bytes, align)
-            end = tensor.offset + tensor.n_bytes
-            first, last = spans.get(tensor.shard, (tensor.offset, end))
-            spans[tensor.shard] = (min(first, tensor.offset), max(last, end))
             if tensor.place in ("block", "output"):
                 host_tensors.append(tensor)
-            if _repacked(tensor, engine):
+            if repacks and _repacked(tensor, engine):
                 repack += round_up(tensor.n_bytes, align)
+            else:
+                end = tensor.offset + tensor.n_bytes
+                first, last = spans.get(tensor.shard, (tensor.offset, end))
+                spans[tensor.shard] = (min(first, tensor.offset), max(last, end))
         else:
             devices[device] += tensor_device_bytes(tensor.n_bytes, tensor.ggml_type, tensor.shape[0], backends[device])
 
@@ -108,12 +110,11 @@ def place_weights(
             read_host += table.n_bytes
             if _second_copy_on_host(spec, settings, table, backends):
                 host += round_up(table.n_bytes, align)
-    repacked = repack if settings.repack and not backends else 0
     return WeightBytes(
         devices=tuple(devices),
         host=host,
         mapped=sum(last - first for first, last in spans.values()) if settings.mmap else 0,
-        repack=repacked,
+        repack=repack,
         host_tensors=tuple(host_tensors),
         read_devices=tuple(read_devices),
         read_host=read_host,

@@ -16,6 +16,7 @@ from advisor.errors import OutputError
 
 _HEADER = "; written by advisor, edits are noticed and kept. content-sha256="
 _FORBIDDEN = "#;\r\n\x00"
+_FILES = frozenset(("lora", "mmproj", "spec-draft-model"))  # the server runs in a folder of its own
 
 
 def section_name(model_path: str) -> str:
@@ -39,6 +40,7 @@ def render_section(model_path: str, options: list[tuple[str, str]]) -> str:
             f"{_shown(path)}: presets cannot hold '#', ';' or control characters in a path, because everything after "
             f"them is read as a comment; rename the file or link it under a plain name."
         )
+    options = [(name, _absolute(name, value) if name in _FILES else value) for name, value in options]
     for name, value in options:
         if any(char in _FORBIDDEN for char in value) or not value.isprintable() or value != value.strip():
             raise OutputError(
@@ -48,6 +50,11 @@ def render_section(model_path: str, options: list[tuple[str, str]]) -> str:
     lines = [f"[{section_name(model_path)}]", f"model = {path}"]
     lines += [f"{name} = {value or 'true'}" for name, value in options]
     return "\n".join(lines) + "\n"
+
+
+def _absolute(name: str, value: str) -> str:
+    """A file with its folder; --lora takes several, separated by commas."""
+    return ",".join(os.path.abspath(file) for file in (value.split(",") if name == "lora" else [value]))
 
 
 def write_preset(path: str, model_path: str, options: list[tuple[str, str]]) -> str:

@@ -79,6 +79,19 @@ def test_recommend_leaves_room_and_says_it_in_the_command(folder):
     )
 
 
+def test_a_preset_names_files_with_their_folders(folder, tmp_path):
+    preset = tmp_path / "models.ini"
+    answer = advisor(
+        "recommend", "llama.gguf", *CARD, "--lora", "style.gguf,style.gguf", "-mm", "eye.gguf", "-md", "llama.gguf",
+        "--output", preset, cwd=folder,
+    )  # fmt: skip
+    assert answer.status == 0, answer
+    lines = preset.read_text().splitlines()
+    assert f"lora = {folder}/style.gguf,{folder}/style.gguf" in lines
+    assert f"mmproj = {folder}/eye.gguf" in lines
+    assert f"spec-draft-model = {folder}/llama.gguf" in lines
+
+
 @pytest.mark.parametrize(
     ("option", "file", "words"),
     [
