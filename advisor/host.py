@@ -95,3 +95,11 @@ class HostSnapshot(NamedTuple):
     origin: str = "probed"  # "probed" | "given" | "file"
     notes: tuple[str, ...] = ()
     idle_devices: tuple[Device, ...] = ()  # present, but llama.cpp leaves them alone (an iGPU beside a card)
+
+
+def with_devices(host: HostSnapshot, devices: tuple[Device, ...]) -> HostSnapshot:
+    """`host` as an engine that was told to use only `devices`, in this order, sees it."""
+    if devices == host.devices:
+        return host
+    left = tuple(device for device in host.devices if device not in devices)
+    return host._replace(devices=devices, idle_devices=(*host.idle_devices, *left))

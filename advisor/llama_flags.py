@@ -176,6 +176,15 @@ def bare_value(flag: Flag) -> object:
     return {"on": True, "off": False, "none": "none", "mmap": "mmap"}[flag.kind]
 
 
+DEVICE_FLAGS = ("-dev", "--device")
+# Options that change memory and that no figure here counts.
+UNCOUNTED = frozenset((
+    "--rpc", "--override-kv", "--control-vector", "--control-vector-scaled", "--fit-target", "-fitt", "--fit-ctx",
+    "-fitc", "-devd", "--device-draft", "-otd", "--override-tensor-draft", "--mmproj-device", "--rope-scaling",
+    "--yarn-orig-ctx", "--embedding", "--embeddings", "--reranking", "--rerank", "-mv", "--model-vocoder",
+))  # fmt: skip
+
+
 class Pasted(NamedTuple):
     """What a pasted command line says."""
 
@@ -183,6 +192,7 @@ class Pasted(NamedTuple):
     model: str | None
     program: str | None
     ignored: tuple[str, ...]
+    devices: tuple[str, ...] | None = None  # ids after --device, () for none, None without the option
 
 
 def split_command(text: str) -> list[str]:
@@ -210,6 +220,7 @@ def parse_command(words: Sequence[str]) -> Pasted:
     ignored: list[str] = []
     model: str | None = None
     store_model: str | None = None
+    devices: tuple[str, ...] | None = None
     queue = [_unquote(word) for word in words if word.strip() and word.strip() not in _CONTINUATIONS]
     from_variables: list[str] = []
     while queue and (queue[0] in _STARTERS or _is_assignment(queue[0])):
@@ -233,11 +244,14 @@ def parse_command(words: Sequence[str]) -> Pasted:
         if name.startswith("--"):
             name = name.replace("_", "-")  # llama.cpp takes --ctx_size too
         flag = BY_NAME.get(name)
-        if name in MODEL_FLAGS or name in _STORE_FLAGS:
+        if name in MODEL_FLAGS or name in _STORE_FLAGS or name in DEVICE_FLAGS:
             if not equals and not queue:
-                raise UsageError(f"{name} needs a model after it.")
+                what = "none or device names" if name in DEVICE_FLAGS else "a model"
+                raise UsageError(f"{name} needs {what} after it.")
             value = attached if equals else queue.pop(0)
-            if name in MODEL_FLAGS:
+            if name in DEVICE_FLAGS:
+                devices = () if value == "none" else tuple(value.split(","))
+            elif name in MODEL_FLAGS:
                 model = value
             else:
                 store_model = value
@@ -256,7 +270,7 @@ def parse_command(words: Sequence[str]) -> Pasted:
             if flag.kind in REPEATED:
                 parsed = (*values.get(flag.field, ()), *parsed)  # type: ignore[misc]
             values[flag.field] = parsed
-    return Pasted(RequestedSettings(**values), model or store_model, program, tuple(ignored))  # type: ignore[arg-type]
+    return Pasted(RequestedSettings(**values), model or store_model, program, tuple(ignored), devices)  # type: ignore[arg-type]
 
 
 def _is_value(queue: list[str]) -> bool:

@@ -34,6 +34,7 @@ ENVIRONMENT: dict[str, tuple[str, ...]] = {
     "LLAMA_ARG_N_GPU_LAYERS_DRAFT": ("--spec-draft-ngl",),
     "LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_K": ("--spec-draft-type-k",),
     "LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_V": ("--spec-draft-type-v",),
+    "LLAMA_ARG_DEVICE": ("--device",),
     "LLAMA_ARG_CACHE_RAM": ("--cache-ram",),
     "LLAMA_ARG_CTX_CHECKPOINTS": ("--ctx-checkpoints",),
 }

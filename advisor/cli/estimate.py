@@ -8,7 +8,8 @@ import click
 
 from advisor.cli.options import engine_options, hardware_options, settings_options, take_hardware, take_settings
 from advisor.errors import UsageError
-from advisor.llama_flags import Pasted, parse_command, split_command
+from advisor.host import HostSnapshot, with_devices
+from advisor.llama_flags import UNCOUNTED, Pasted, parse_command, split_command
 from advisor.settings import RequestedSettings
 
 EXIT_STATUS = {"full": 0, "cpu": 0, "partial": 3, "does_not_fit": 4}
@@ -57,6 +58,8 @@ def command(words: tuple[str, ...], **values: Any) -> int:
     host = app.host(
         gpus=hardware.gpus, no_gpu=hardware.no_gpu, ram=hardware.ram_bytes, hardware_file=hardware.hardware_file
     )
+    if pasted is not None and pasted.devices is not None:
+        host = _only(host, pasted.devices)
     budget = make_budget(host, policy, now=hardware.now, keep_free_bytes=hardware.keep_free_bytes)
     speeds = SpeedModel(spec, host, app.required("speed.toml"))
     evaluator = Evaluator(spec, host, engine, budget, speeds, tool, beside, app.overheads(host))
@@ -68,6 +71,9 @@ def command(words: tuple[str, ...], **values: Any) -> int:
     notes = warnings(spec, engine, request, judged.plan, budget, speed, policy)
     notes += [Note(*unused) for unused in unused_settings(request, spec, len(host.devices))]
     ignored = pasted.ignored if pasted else ()
+    if verdict == "does_not_fit" and _fits_itself(request, pasted):
+        text = "The engine's own --fit is on by default: it lowers layers and context that are not given until it fits."
+        notes.append(Note("engine_fits_itself", f"{text} 'advisor recommend' says to what."))
     if values["as_json"]:
         import json
 
@@ -99,9 +105,36 @@ def command(words: tuple[str, ...], **values: Any) -> int:
     if notes:
         lines += ["", screen.paint("Mind", "bold"), *note_lines(notes, screen, "!", "yellow")]
     if ignored:
-        lines += ["", *screen.wrap("Without meaning for memory, ignored: " + clean(", ".join(ignored), 600))]
+        uncounted = [option for option in ignored if option.split()[0].partition("=")[0] in UNCOUNTED]
+        others = [option for option in ignored if option not in uncounted]
+        lines.append("")
+        if uncounted:
+            lines += screen.wrap("May change memory, not counted: " + clean(", ".join(uncounted), 600))
+        if others:
+            lines += screen.wrap("Not used for these figures: " + clean(", ".join(others), 600))
     print("\n".join([*lines, "", source_line(spec, engine, screen)]))
     return EXIT_STATUS[verdict]
+
+
+def _only(host: HostSnapshot, names: tuple[str, ...]) -> HostSnapshot:
+    """`host` with the devices of --device alone, in its order."""
+    known = {device.id.lower(): device for device in host.devices}
+    for name in names:
+        if name.lower() not in known:
+            there = ", ".join(device.id for device in host.devices) or "no GPU"
+            raise UsageError(f"--device {name} is not on this machine, which has {there}; name one of these.")
+    return with_devices(host, tuple(known[name.lower()] for name in dict.fromkeys(names)))
+
+
+def _fits_itself(request: RequestedSettings, pasted: Pasted | None) -> bool:
+    """Whether a pasted command leaves layers or context to llama.cpp's own --fit."""
+    if (
+        pasted is None
+        or pasted.program is None
+        or not {"--fit off", "-fit off", "--fit=off"}.isdisjoint(pasted.ignored)
+    ):
+        return False
+    return request.n_ctx in (None, 0) or request.n_gpu_layers is None
 
 
 def _split(words: tuple[str, ...]) -> tuple[str, Pasted | None]:

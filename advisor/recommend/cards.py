@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from advisor.host import Device, HostSnapshot
+from advisor.host import Device, HostSnapshot, with_devices
 from advisor.recommend.evaluate import Evaluator, Judged
 from advisor.recommend.explain import verdict_of
 from advisor.recommend.policy import Intent, Policy
@@ -80,12 +80,6 @@ def recommend_on(
             more = Search(evaluator_for(host), policy, intent, wishes).everything_on_gpu(("f16", "f16"))
         answer = answer._replace(reasons=(*answer.reasons, _left_out(left, best, whole, more)))
     return answer, with_devices(host, best.devices)
-
-
-def with_devices(host: HostSnapshot, devices: tuple[Device, ...]) -> HostSnapshot:
-    """`host` as an engine that was told to use only `devices` sees it."""
-    left = tuple(device for device in host.devices if device not in devices)
-    return host._replace(devices=devices, idle_devices=(*host.idle_devices, *left)) if left else host
 
 
 def distinct(devices: tuple[Device, ...]) -> list[Device]:

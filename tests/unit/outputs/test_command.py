@@ -102,7 +102,8 @@ def test_the_command_means_the_settings(request_text, cards, build):
     line = command_line("llama-server", "/models/it's a model.gguf", options)
     pasted = parse_command(shlex.split(line))
     assert (pasted.program, pasted.model) == ("llama-server", "/models/it's a model.gguf")
-    assert pasted.ignored == (("--fit off",) if cards else ("--device none", "--fit off"))
+    assert pasted.ignored == ("--fit off",)
+    assert pasted.devices == (None if cards else ())
     again = plan(pasted.settings)
     for name in ("weights_bytes", "cache_bytes", "compute", "output_bytes", "mapped_bytes", "repack_bytes"):
         assert getattr(again.host, name) == getattr(meant.host, name)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from advisor.recommend.cards import distinct, groups, with_devices
+from advisor.host import with_devices
+from advisor.recommend.cards import distinct, groups
 from advisor.recommend.evaluate import deal
 from tests.tools.machines import advise, machine, spec
 
