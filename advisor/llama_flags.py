@@ -12,8 +12,7 @@ from advisor.errors import UsageError
 from advisor.ggml_types import CACHE_TYPES
 from advisor.llama_variables import ENVIRONMENT
 from advisor.settings import ALL_LAYERS, AUTO_LAYERS, RequestedSettings, TensorOverride
-
-_MAX_TOKENS = 1 << 31
+from advisor.whole_numbers import read_whole
 
 
 class Flag(NamedTuple):
@@ -121,14 +120,7 @@ def parse_value(flag: Flag, text: str, name: str) -> object:
         return ALL_LAYERS if text == "all" else AUTO_LAYERS
     if flag.kind in ("int", "layers"):
         minimum = -2 if flag.kind == "layers" else flag.minimum
-        try:
-            number = int(text)
-        except ValueError:
-            number = minimum - 1
-        if not minimum <= number < _MAX_TOKENS:
-            hint = ", all or auto" if flag.kind == "layers" else ""
-            raise UsageError(f"{name} '{text}' is no number from {minimum} on{hint}.")
-        return number
+        return read_whole(text, name, minimum, ", all or auto" if flag.kind == "layers" else "")
     if flag.kind == "choice":
         alias = {"1": "on", "0": "off", "-1": "auto", "true": "on", "false": "off", "enabled": "on", "disabled": "off"}
         value = alias.get(text, text) if flag.field == "flash_attn" else text

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from advisor.cli.numbers import read_whole
 from advisor.errors import UsageError
 from advisor.llama_flags import FLAGS, REPEATED, bare_value, parse_value, takes_value
 from advisor.settings import RequestedSettings
@@ -50,9 +49,6 @@ def take_settings(values: dict[str, Any]) -> RequestedSettings:
         elif flag.kind in REPEATED:
             chosen[flag.field] = tuple(entry for text in value for entry in parse_value(flag, text, flag.names[-1]))  # type: ignore[attr-defined]
         else:
-            if flag.kind == "int" or (flag.kind == "layers" and value not in ("all", "auto")):
-                words, smallest = (", all or auto", -2) if flag.kind == "layers" else ("", flag.minimum)
-                read_whole(value, flag.names[-1], smallest, words)
             chosen[flag.field] = parse_value(flag, value, flag.names[-1])
     return RequestedSettings(**chosen)
 

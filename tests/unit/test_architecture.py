@@ -1,6 +1,6 @@
 """The arrows of the house and the purity of its core, held by walking every import of advisor/.
 
-    leaves  errors units ggml_types settings host llama_flags rulebook (import leaves)
+    leaves  errors units ggml_types settings host llama_flags rulebook whole_numbers (import leaves)
     core    gguf_header -> model -> memory -> speed -> recommend      (import leaves and the core before them)
     edges   hardware stores engines outputs rule_folders state watch  (import leaves and core, never each other)
     wiring  registry app                                              (import everything but faces)
@@ -20,7 +20,17 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[2] / "advisor"
 MAX_LINES = 330
 
-LEAVES = ("errors", "units", "ggml_types", "settings", "host", "llama_flags", "llama_variables", "rulebook")
+LEAVES = (
+    "errors",
+    "units",
+    "ggml_types",
+    "settings",
+    "host",
+    "llama_flags",
+    "llama_variables",
+    "rulebook",
+    "whole_numbers",
+)
 CORE = ("gguf_header", "model", "memory", "speed", "recommend")  # in the order of the arrows
 EDGES = ("hardware", "stores", "engines", "outputs", "overheads", "rule_folders", "state", "watch")
 WIRING = ("registry", "app")

@@ -35,7 +35,9 @@ def test_a_device_that_is_not_there_is_named_with_those_that_are():
     assert "CUDA0, CUDA1" in done.err
 
 
-@pytest.mark.parametrize("hardware", [TWO, ["--gpu", "RTX 3060@100MiB", "--ram", "32GiB"], ["--no-gpu", "--ram", "64GiB"]])
+@pytest.mark.parametrize(
+    "hardware", [TWO, ["--gpu", "RTX 3060@100MiB", "--ram", "32GiB"], ["--no-gpu", "--ram", "64GiB"]]
+)
 def test_the_printed_command_comes_to_the_same(hardware):
     answer = json.loads(run("recommend", MODEL, *hardware, "--json").out)
     words = shlex.split(answer["command"])
