@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from advisor.cli.shared_memory import host_over_bytes, shared_bytes
 from advisor.cli.terminal import Screen, clean
 from advisor.host import HostSnapshot
 from advisor.memory.engine_spec import EngineSpec
 from advisor.memory.types import DevicePlan, Extra, MemoryPlan
 from advisor.model.spec import ModelSpec
-from advisor.recommend.budget import Budget, DeviceBudget
+from advisor.recommend.budget import Budget, DeviceBudget, host_over_bytes, shared_bytes
 from advisor.recommend.recommendation import Note
 from advisor.speed import Range, Speed
 from advisor.units import format_bytes

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from advisor.cli.shared_memory import host_over_bytes, shared_bytes
 from advisor.host import HostSnapshot
 from advisor.memory.engine_spec import EngineSpec
 from advisor.memory.types import Extra, MemoryPlan
 from advisor.model.spec import ModelSpec
-from advisor.recommend.budget import Budget
+from advisor.recommend.budget import Budget, host_over_bytes, shared_bytes
 from advisor.recommend.contexts import ContextTable
 from advisor.recommend.evaluate import Judged
 from advisor.recommend.recommendation import Note, Recommendation

@@ -68,16 +68,28 @@ def make_budget(host: HostSnapshot, policy: Policy, *, now: bool = False, keep_f
     return Budget(tuple(devices), ram.total_bytes, available, margin)
 
 
+def shared_bytes(plan: MemoryPlan, budget: Budget) -> int:
+    """Bytes of system memory behind the plans of unified devices, 0 where every GPU has its own memory."""
+    return sum(
+        max(device.planned_bytes - limit.private_bytes, 0)
+        for device, limit in zip(plan.devices, budget.devices, strict=True)
+        if limit.unified
+    )
+
+
+def host_over_bytes(plan: MemoryPlan, budget: Budget) -> int:
+    """How far system memory is overdrawn by the host's own part and the GPUs'; negative is to spare."""
+    return plan.host.planned_bytes + shared_bytes(plan, budget) - budget.ram_usable_bytes
+
+
 def shortfalls(plan: MemoryPlan, budget: Budget) -> tuple[Shortfall, ...]:
     """Every place where `plan` exceeds `budget`, the worst first. Unified memory is counted once, on the host."""
     found = []
-    shared = plan.host.planned_bytes
     for device, limit in zip(plan.devices, budget.devices, strict=True):
         over = device.planned_bytes - limit.usable_bytes
         if device.planned_bytes and over > 0:
             found.append(Shortfall(device.id, over))
-        if limit.unified:
-            shared += max(device.planned_bytes - limit.private_bytes, 0)
-    if shared > budget.ram_usable_bytes:
-        found.append(Shortfall("host", shared - budget.ram_usable_bytes))
+    over = host_over_bytes(plan, budget)
+    if over > 0:
+        found.append(Shortfall("host", over))
     return tuple(sorted(found, key=lambda short: -short.over_bytes))

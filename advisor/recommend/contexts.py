@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from advisor.recommend.budget import shared_bytes
 from advisor.recommend.evaluate import Judged
 from advisor.recommend.search import Search
 from advisor.settings import RequestedSettings
@@ -101,5 +102,6 @@ def tightest(search: Search, judged: Judged) -> tuple[str, int, int]:
         for device, limit in zip(judged.plan.devices, budget.devices, strict=True)
         if device.planned_bytes
     ]
-    places.append(("host", judged.plan.host.planned_bytes, budget.ram_usable_bytes))
+    host = judged.plan.host.planned_bytes + shared_bytes(judged.plan, budget)
+    places.append(("host", host, budget.ram_usable_bytes))
     return max(places, key=lambda place: (place[1] - place[2], place[1]))

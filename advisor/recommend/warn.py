@@ -5,7 +5,7 @@ from __future__ import annotations
 from advisor.memory.engine_spec import EngineSpec
 from advisor.memory.types import MemoryPlan
 from advisor.model.spec import ModelSpec
-from advisor.recommend.budget import Budget
+from advisor.recommend.budget import Budget, host_over_bytes
 from advisor.recommend.policy import Policy
 from advisor.recommend.recommendation import Note
 from advisor.recommend.words import pace_text
@@ -82,7 +82,7 @@ def warnings(
             )
         )
     notes += _offload_warnings(spec, plan, policy, speed)
-    kept, left = plan.host.extras["prompt_cache_bytes"], budget.ram_usable_bytes - plan.host.planned_bytes
+    kept, left = plan.host.extras["prompt_cache_bytes"], -host_over_bytes(plan, budget)
     if kept < 0:
         text = "With --cache-ram -1 the server keeps old prompts without a limit, until system memory is full."
         notes.append(Note("prompt_cache_unlimited", text, "llama_cpp.toml: server"))
@@ -101,7 +101,7 @@ def warnings(
 
 def cache_ram_mib(plan: MemoryPlan, budget: Budget) -> int | None:
     """What --cache-ram must say so that saved prompts do not fill system memory, None where the default is well."""
-    left = budget.ram_usable_bytes - plan.host.planned_bytes
+    left = -host_over_bytes(plan, budget)
     extras = plan.host.extras
     if (
         extras["prompt_cache_bytes"] > 0

@@ -420,7 +420,9 @@ def test_no_model(words):
         _split(tuple(words))
 
 
-@pytest.mark.parametrize(("text", "cure"), [("16k", "write 16384"), ("16,384", "write 16384"), ("many", "give a number")])
+@pytest.mark.parametrize(
+    ("text", "cure"), [("16k", "write 16384"), ("16,384", "write 16384"), ("many", "give a number")]
+)
 def test_a_pasted_number_gets_the_same_cure_as_an_option(text, cure):
     with pytest.raises(UsageError, match=cure):
         parse_command(["llama-server", "-c", text])

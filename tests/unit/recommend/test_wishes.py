@@ -68,3 +68,16 @@ def test_the_command_keeps_old_prompts_within_what_is_left(ram_gib):
         assert "cache-ram" not in words
         assert not said
     assert parse_command(shlex.split(command_line("llama-server", "m.gguf", options))).model == "m.gguf"
+
+
+def test_old_prompts_stay_within_what_a_gpu_leaves_of_shared_memory():
+    host = machine(12, ram_gib=16, backend="metal")
+    host = host._replace(devices=tuple(device._replace(memory_kind="unified") for device in host.devices))
+    answer = advise("llama3-8b", host)
+    plan, budget = answer.chosen.plan, answer.budget
+    left = budget.ram_usable_bytes - plan.host.planned_bytes - plan.devices[0].planned_bytes
+    assert plan.devices[0].planned_bytes > 4 << 30
+    assert 0 <= left < plan.host.extras["prompt_cache_bytes"]
+    mib = cache_ram_mib(plan, budget)
+    assert mib is not None
+    assert mib << 20 <= left
