@@ -46,17 +46,22 @@ class ComputeModel:
         self._anchors = Anchors()
         self._flash: dict[tuple[object, ...], bool] = {}
 
-    def flash_attn(self, settings: RunSettings, placement: Sequence[int], overrides: Overrides) -> bool:
-        """Whether flash attention ends up in the graph."""
+    def flash_attn(
+        self, settings: RunSettings, placement: Sequence[int], overrides: Overrides, *, exact: bool = True
+    ) -> bool:
+        """Whether flash attention ends up in the graph; without `exact` as for another split over the same devices."""
         graph_settings, graph_placement = self.values(settings, placement, overrides)
         key = (graph_settings._replace(n_ctx=0, n_ctx_seq=0), graph_placement)
+        alike = (key[0], frozenset(graph_placement.layers), bool(graph_placement.overrides))
         known = self._flash.get(key)
+        if known is None and not exact:
+            known = self._flash.get(alike)
         if known is None:
             try:
                 known = flash_attention(self.graph, graph_settings, graph_placement, self._backends, self.hyper)
             except UnmodelledGraphError:
                 known = settings.flash_attn != "off"
-            self._flash[key] = known
+            self._flash[key] = self._flash[alike] = known
         return known
 
     def buffers(

@@ -60,7 +60,7 @@ class Planner:
         spec, engine, backends = self._spec, self._engine, self._backends
         placement, overrides, weights = self._place(settings)
         cache, host_cache = place_cache(spec, settings, placement, backends)
-        flash = self.compute.flash_attn(settings, placement, overrides)
+        flash = self.compute.flash_attn(settings, placement, overrides, exact=exact)
         computes, host_compute = self.compute.buffers(settings, placement, overrides, exact=exact)
         extras: Placed = []
         if self._beside is not None or settings.beside.mtp:

@@ -58,7 +58,12 @@ def context_table(search: Search, chosen: Judged) -> ContextTable:
         ):
             base, basis = whole, WHOLE
         else:
-            base = base._replace(n_gpu_layers=settings.n_gpu_layers, n_cpu_moe=settings.n_cpu_moe or None)
+            base = base._replace(
+                n_gpu_layers=settings.n_gpu_layers,
+                n_cpu_moe=settings.n_cpu_moe or None,
+                n_ubatch=chosen.request.n_ubatch,
+                tensor_split=chosen.request.tensor_split,
+            )
             basis = f"{settings.n_gpu_layers} of {every} layers on the GPU"
             if settings.n_cpu_moe:
                 basis += f", experts of {settings.n_cpu_moe} blocks on the CPU"

@@ -93,7 +93,7 @@ def _context_reason(search: Search, best: Ranked) -> Note:
     device, need, usable = tightest(search, best.judged)
     spare = format_bytes(usable - need)
     longer = search.evaluator.sketch(
-        search.shared(best.judged.request._replace(n_ctx=settings.n_ctx + 4 * search.step))
+        search.shared(search.open_split(best.judged.request)._replace(n_ctx=settings.n_ctx + 4 * search.step))
     )
     if longer.fits:
         text = f"{tokens_text(settings)} is comfortable here; more would fit ({spare} to spare), ask with -c."
@@ -116,7 +116,7 @@ def _cache_reason(search: Search, best: Ranked) -> Note:
             "f16 cache: nothing is lost, and the context does not need a smaller one.",
             f"policy.toml: intents.{search.intent.name}.cache_types",
         )
-    twin = search.judge(best.judged.request._replace(cache_type_k="f16", cache_type_v="f16"))
+    twin = search.judge(search.open_split(best.judged.request)._replace(cache_type_k="f16", cache_type_v="f16"))
     if twin.shorts:
         over, place = twin.shorts[0].over_bytes, twin.shorts[0].device
         text = f"{name} cache is near lossless; f16 would need {format_bytes(over)} more on {place}."
@@ -160,6 +160,8 @@ def _trade(other: Ranked, chosen: Speed) -> str:
 def rejected(search: Search, best: Ranked) -> list[Rejected]:
     """The next step up in each direction, and by how much it failed."""
     request, settings = best.judged.request, best.judged.plan.settings
+    if verdict_of(best.judged, True) == "full":  # as in the table of contexts
+        request = search.open_split(request)
     every = search.spec.n_layer_all + 1
     steps = []
     if search.wishes.pinned.n_ctx is None:
@@ -201,7 +203,9 @@ def fixes(search: Search, best: Judged, verdict: str, contexts: ContextTable) ->
         return []
     every = search.spec.n_layer_all + 1
     has_gpu = bool(search.evaluator.host.devices)
-    wished = best.request._replace(n_gpu_layers=every if has_gpu else 0, n_cpu_moe=None, n_ubatch=None)
+    wished = search.open_split(best.request)._replace(
+        n_gpu_layers=every if has_gpu else 0, n_cpu_moe=None, n_ubatch=None
+    )
     if verdict == "does_not_fit" and not has_gpu:
         wished = best.request
     before = search.judge(wished)

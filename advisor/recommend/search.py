@@ -97,12 +97,16 @@ class Search:
         return True
 
     def shared(self, request: RequestedSettings) -> RequestedSettings:
-        """`request` with its layers dealt to the GPUs, where there are several and the user leaves that open."""
+        """`request` with its layers dealt to the GPUs, where there are several and nobody has said how."""
         pinned = self.wishes.pinned
-        settled = pinned.tensor_split or pinned.split_mode or pinned.tensor_overrides or request.n_gpu_layers == 0
+        settled = request.tensor_split or pinned.split_mode or pinned.tensor_overrides or request.n_gpu_layers == 0
         if settled or len(self.evaluator.host.devices) < 2:
             return request
         return self.evaluator.share_out(request)
+
+    def open_split(self, request: RequestedSettings) -> RequestedSettings:
+        """`request` without the split that it was dealt, so that another context or cache gets its own."""
+        return request._replace(tensor_split=self.wishes.pinned.tensor_split)
 
     def judge(self, request: RequestedSettings) -> Judged:
         """`request` judged with its layers dealt to the GPUs."""

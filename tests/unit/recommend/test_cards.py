@@ -73,3 +73,15 @@ def test_sets_of_cards():
     assert [device.id for device in distinct(twins)] == ["CUDA2", "CUDA3", "CUDA0"]
     host = with_devices(machine(8, 24), machine(8, 24).devices[1:])
     assert ([d.id for d in host.devices], [d.id for d in host.idle_devices]) == (["CUDA1"], ["CUDA0"])
+
+
+@pytest.mark.parametrize("sizes", [(12,), (24, 12)])
+def test_the_table_and_what_did_not_fit_say_the_same(sizes):
+    answer = advise("qwen3next", machine(*sizes, ram_gib=64))
+    settings = answer.chosen.plan.settings
+    row = next(row for row in answer.contexts.rows if row.cache_type == settings.cache_type_k)
+    chosen = next(point for point in row.points if point.n_ctx == settings.n_ctx)
+    assert chosen.fits
+    (longer,) = [failed for failed in answer.rejected if failed.code == "longer_context"]
+    point = next(point for point in row.points if point.n_ctx == longer.judged.plan.settings.n_ctx)
+    assert point.need_bytes - point.usable_bytes == longer.over_bytes
