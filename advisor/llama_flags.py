@@ -168,12 +168,15 @@ def bare_value(flag: Flag) -> object:
     return {"on": True, "off": False, "none": "none", "mmap": "mmap"}[flag.kind]
 
 
+_NEGATED = "LLAMA_ARG_NO_"
 DEVICE_FLAGS = ("-dev", "--device")
 # Options that change memory and that no figure here counts.
 UNCOUNTED = frozenset((
     "--rpc", "--override-kv", "--control-vector", "--control-vector-scaled", "--fit-target", "-fitt", "--fit-ctx",
     "-fitc", "-devd", "--device-draft", "-otd", "--override-tensor-draft", "--mmproj-device", "--rope-scaling",
-    "--yarn-orig-ctx", "--embedding", "--embeddings", "--reranking", "--rerank", "-mv", "--model-vocoder",
+    "--yarn-orig-ctx", "--lora-scaled", "--mmproj-url", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES", "ONEAPI_DEVICE_SELECTOR", "GGML_CUDA_ENABLE_UNIFIED_MEMORY",
+    "--embedding", "--embeddings", "--reranking", "--rerank", "-mv", "--model-vocoder",
 ))  # fmt: skip
 
 
@@ -283,6 +286,8 @@ def _is_assignment(word: str) -> bool:
 def _variable_options(word: str) -> list[str]:
     """The options that NAME=value stands for; none for a variable without meaning for memory."""
     name, _, value = word.partition("=")
+    if name.startswith(_NEGATED):  # llama.cpp reads LLAMA_ARG_NO_X, whatever its value, as --no-x
+        return list(ENVIRONMENT.get(name.replace(_NEGATED, "LLAMA_ARG_", 1), ())[1:])
     options = ENVIRONMENT.get(name, ())
     if len(options) < 2:
         return [*options, _unquote(value)] if options else []

@@ -120,6 +120,10 @@ class SpeedModel:
         if spec.tied_output:
             self._active_parameters += spec.n_vocab * spec.n_embd
         cpu = rules["cpu"]
+        self.read_rates = tuple(  # bytes per second that decoding gets out of each GPU's memory
+            constants["efficiency"] * (device.bandwidth_bytes_per_s or constants["assumed_bandwidth_bytes_per_s"])
+            for device, constants in zip(host.devices, self._classes, strict=True)
+        )
         self._ram_bandwidth = host.ram.bandwidth_bytes_per_s or cpu["assumed_bandwidth_bytes_per_s"]
         self._disk = next((s.read_bytes_per_s for s in host.storage if s.read_bytes_per_s), None)
         self._depth_cache: dict[tuple[int, str, str, tuple[int, ...]], tuple[int, ...]] = {}
@@ -175,9 +179,7 @@ class SpeedModel:
             blocks = plan.devices[index].n_layers
             if not n_bytes and not cache:
                 continue
-            rate = constants["efficiency"] * (
-                device.bandwidth_bytes_per_s or constants["assumed_bandwidth_bytes_per_s"]
-            )
+            rate = self.read_rates[index]
             low = low or device.bandwidth_bytes_per_s is None or constants["confidence"] == "low"
             overhead = blocks * constants["block_seconds"]
             parts.append((n_bytes / rate + cache / flash / rate + overhead, constants["range"], "gpu bandwidth"))

@@ -128,12 +128,12 @@ def _only(host: HostSnapshot, names: tuple[str, ...]) -> HostSnapshot:
 
 def _fits_itself(request: RequestedSettings, pasted: Pasted | None) -> bool:
     """Whether a pasted command leaves layers or context to llama.cpp's own --fit."""
-    if (
-        pasted is None
-        or pasted.program is None
-        or not {"--fit off", "-fit off", "--fit=off"}.isdisjoint(pasted.ignored)
-    ):
+    if pasted is None or pasted.program is None:
         return False
+    if not {"--fit off", "-fit off", "--fit=off", "LLAMA_ARG_FIT=off"}.isdisjoint(pasted.ignored):
+        return False
+    if request.tensor_split or request.tensor_overrides or request.split_mode in ("row", "tensor"):
+        return False  # then it gives up
     return request.n_ctx in (None, 0) or request.n_gpu_layers is None
 
 

@@ -12,6 +12,7 @@ from advisor.errors import UsageError
 from advisor.gguf_header.types import GgufHeader
 from advisor.host import HostSnapshot
 from advisor.recommend.recommendation import Note, Recommendation
+from advisor.settings import RequestedSettings
 
 EXIT_STATUS = {"full": 0, "cpu": 0, "partial": 3, "does_not_fit": 4}
 
@@ -57,6 +58,8 @@ def command(model: str, **values: Any) -> int:
     policy = parse_policy(app.required("policy.toml"))
     intent = policy.intent(values["intent"])
     wishes = Wishes(pinned, values["min_ctx"], values["max_ctx"], values["min_tps"])
+    if values["mode"] == "safe":
+        _check_safe(pinned)
     _check(wishes.min_n_ctx, wishes.max_n_ctx, wishes.min_tokens_per_s)
     header = app.header(model)
     spec = app.model(header, load_mtp="draft-mtp" in pinned.spec_type)
@@ -131,6 +134,22 @@ def command(model: str, **values: Any) -> int:
     if answer.verdict == "cpu" and n_devices and pinned.n_gpu_layers != 0:
         return EXIT_STATUS["partial"]  # there is a GPU, and it could not be used
     return EXIT_STATUS[answer.verdict]
+
+
+def _check_safe(pinned: RequestedSettings) -> None:
+    """llama.cpp's fit gives up where layers are placed by hand (common/fit.cpp, common_fit_params)."""
+    placed = {
+        "-ngl": pinned.n_gpu_layers is not None,
+        "-ts": pinned.tensor_split,
+        "-ot": pinned.tensor_overrides,
+        "-sm": pinned.split_mode,
+        "-mg": pinned.main_gpu,
+        "--n-cpu-moe": pinned.n_cpu_moe,
+        "--cpu-moe": pinned.cpu_moe,
+    }
+    for flag, given in placed.items():
+        if given:
+            raise UsageError(f"--mode safe leaves the layers to the engine's own fit, {flag} places them; give one.")
 
 
 def _check(min_ctx: int | None, max_ctx: int | None, min_tps: float | None) -> None:

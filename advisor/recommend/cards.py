@@ -59,7 +59,7 @@ def recommend_on(
     tried: list[Team] = []
     if len(host.devices) > 1 and not by_number and pinned.n_gpu_layers != 0:
         tried = [team((device,)) for device in distinct(host.devices)]
-        if not any(lone.settled for lone in tried):
+        if not min(tried, key=lambda lone: lone.cost).settled:
             tried += [team(devices) for devices in groups(host.devices)]
             tried.append(team(host.devices))
     else:
@@ -101,7 +101,7 @@ def _left_out(left: list[Device], best: Team, whole: Team | None, more: Judged |
     names = " and ".join(f"{device.id} ({device.name})" for device in left)
     them = "them" if len(left) > 1 else "it"
     if whole is None:
-        why = f"{best.devices[0].id} alone holds everything, and is as fast without {them}"
+        why = f"{best.devices[0].id} alone holds everything"
         if more is not None and more.plan.settings.n_ctx > best.found.pool[0].judged.plan.settings.n_ctx:
             why += f"; with {them} {tokens_text(more.plan.settings)} would fit, ask with -c"
     elif not whole.found.pool:

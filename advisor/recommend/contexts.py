@@ -65,8 +65,8 @@ def context_table(search: Search, chosen: Judged) -> ContextTable:
                 tensor_split=chosen.request.tensor_split,
             )
             basis = f"{settings.n_gpu_layers} of {every} layers on the GPU"
-            if settings.n_cpu_moe:
-                basis += f", experts of {settings.n_cpu_moe} blocks on the CPU"
+            if chosen.plan.host_expert_blocks:
+                basis += f", experts of {chosen.plan.host_expert_blocks} blocks on the CPU"
     else:
         base = base._replace(n_gpu_layers=0)
     rows = []

@@ -82,7 +82,8 @@ class Evaluator:
         limits = zip(self.budget.devices, sketch.plan.devices, strict=True)
         room = [max(limit.usable_bytes - plan.compute.high - plan.overhead_bytes, 0) for limit, plan in limits]
         first = len(sketch.plan.placement) - sum(place >= 0 for place in sketch.plan.placement)
-        counts = deal(self._planner.bytes_by_layer(sketch.plan.settings)[first:], room)
+        layers = self._planner.bytes_by_layer(sketch.plan.settings)[first:]
+        counts = deal(layers, fastest_first(layers, room, self._speed.read_rates))
         return request._replace(tensor_split=tuple(float(count) for count in counts)) if any(counts) else request
 
     def _resolve(self, request: RequestedSettings) -> RunSettings:
@@ -101,6 +102,24 @@ class Evaluator:
     def speed(self, judged: Judged, intent: Intent) -> Speed:
         """Speed of a candidate for the intent's turn."""
         return self._speed.predict(judged.plan, intent.turn, self.budget.ram_usable_bytes)
+
+
+def fastest_first(layer_bytes: Sequence[int], room_bytes: Sequence[int], speeds: Sequence[float]) -> list[int]:
+    """Bytes for each device: the fastest ones full up to a layer, equally fast ones to the same share.
+
+    All the room where that is not enough.
+    """
+    room = [max(n_bytes - max(layer_bytes, default=0), 0) for n_bytes in room_bytes]
+    left = sum(layer_bytes)
+    shares = [0] * len(room)
+    for speed in sorted(set(speeds), reverse=True):
+        members = [index for index, value in enumerate(speeds) if value == speed]
+        together = sum(room[index] for index in members)
+        taken = min(together, left)
+        for index in members:
+            shares[index] = taken * room[index] // together if together else 0
+        left -= taken
+    return shares if left == 0 else list(room_bytes)
 
 
 def deal(layer_bytes: Sequence[int], room_bytes: Sequence[int]) -> list[int]:

@@ -7,6 +7,7 @@ import shlex
 
 import pytest
 
+from advisor.llama_flags import parse_command
 from tests.unit.cli.test_bad_input import advisor as run
 from tests.unit.outputs.test_command import ZOO
 
@@ -62,3 +63,30 @@ def test_the_engines_own_fit_is_told(words, said):
     document = json.loads(done.out)
     assert document["verdict"] == "does_not_fit"
     assert any(note["code"] == "engine_fits_itself" for note in document["warnings"]) == said
+
+
+def pasted(*words):
+    return parse_command([*words, "llama-server", "-m", "m.gguf"])
+
+
+def test_negated_variables_are_read_as_the_engine_reads_them():
+    assert pasted("LLAMA_ARG_NO_KV_OFFLOAD=1").settings.kv_offload is False
+    assert pasted("LLAMA_ARG_NO_MMAP=0").settings.load_mode == "none"
+    assert pasted("LLAMA_ARG_NO_SUCH_THING=1").ignored == ("LLAMA_ARG_NO_SUCH_THING=1",)
+
+
+@pytest.mark.parametrize("words", [["-ts", "1,3"], ["-ot", "blk.1.=CPU"], ["-sm", "row"]])
+def test_no_hope_is_put_in_a_fit_that_gives_up(words):
+    done = run("estimate", *TWO, "--json", "--", "llama-server", "-m", MODEL, "-c", "131072", *words)
+    assert not any(note["code"] == "engine_fits_itself" for note in json.loads(done.out)["warnings"])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["-ngl", "20"], ["-ts", "3,1"], ["-ot", "blk.1.=CPU"], ["-sm", "none"], ["--n-cpu-moe", "5"], ["--cpu-moe"]],
+)
+def test_safe_mode_refuses_what_the_engines_fit_would_refuse(words):
+    done = run("recommend", MODEL, *TWO, "--mode", "safe", *words)
+    assert done.status == 2
+    assert words[0] in done.err
+    assert "--mode safe" in done.err

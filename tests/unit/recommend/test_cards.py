@@ -6,7 +6,7 @@ import pytest
 
 from advisor.host import with_devices
 from advisor.recommend.cards import distinct, groups
-from advisor.recommend.evaluate import deal
+from advisor.recommend.evaluate import deal, fastest_first
 from tests.tools.machines import advise, machine, spec
 
 
@@ -20,6 +20,25 @@ def test_a_second_card_never_makes_it_worse(model, first, small_gib):
     assert both.chosen.plan.settings.n_ctx >= alone.chosen.plan.settings.n_ctx
     rate = alone.speed.decode_tokens_per_s.value
     assert both.speed.decode_tokens_per_s.value == pytest.approx(rate, rel=0.01)
+
+
+@pytest.mark.parametrize("fast_first", [True, False])
+def test_a_small_fast_card_and_a_large_slow_one_work_together(fast_first):
+    # the fast one alone, a part of it on the CPU, beats the slow one alone; both together beat either
+    fast, slow = machine(2, bandwidth=800 * 10**9), machine(6, bandwidth=60 * 10**9)
+    cards = (fast.devices[0], slow.devices[0]) if fast_first else (slow.devices[0], fast.devices[0])
+    both = fast._replace(devices=tuple(card._replace(id=f"CUDA{i}", name=f"card {i}") for i, card in enumerate(cards)))
+    answer = advise("gpt2-xl", both)
+    assert answer.verdict == "full"
+    rates = [advise("gpt2-xl", alone).speed.decode_tokens_per_s.value for alone in (fast, slow)]
+    assert answer.speed.decode_tokens_per_s.value > max(rates)
+
+
+def test_the_fastest_cards_are_filled_first():
+    assert fastest_first([10] * 6, [45, 45], [2, 1]) == [35, 25]
+    assert fastest_first([10] * 6, [45, 45], [1, 2]) == [25, 35]
+    assert fastest_first([10] * 3, [30, 50, 90], [5, 5, 1]) == [10, 20, 0]  # equally fast: the same share
+    assert fastest_first([10] * 10, [45, 45], [2, 1]) == [45, 45]
 
 
 def test_a_card_left_out_is_named_with_the_reason():
