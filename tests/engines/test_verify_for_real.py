@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -79,13 +80,13 @@ def cells() -> list[tuple[str, str]]:
     return found
 
 
-def engines_running(binary: Path) -> list[int]:
-    """Process ids of this binary."""
+def engines_running(model: Path) -> list[int]:
+    """Process ids of whatever has this model on its command line; other tests start engines at the same time."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                if os.readlink(entry / "exe") == str(binary.resolve()):
+                if os.fsencode(model) in (entry / "cmdline").read_bytes().split(b"\0"):
                     found.append(int(entry.name))
             except OSError:
                 continue
@@ -136,15 +137,31 @@ def test_a_wrong_prediction_is_seen(empty_model, vulkan_server):
     assert all(part["difference_bytes"] for part in differing)
 
 
-def test_it_is_quick_reads_no_weights_and_leaves_nothing(empty_model, vulkan_server):
-    before = engines_running(vulkan_server)
+def test_it_is_quick_reads_no_weights_and_leaves_nothing(tmp_path, empty_model, vulkan_server):
+    model = tmp_path / "of-this-test-alone.gguf"
+    model.symlink_to(empty_model("small-llama"))
+    seen: list[int] = []
+    watching = threading.Event()
+
+    def watch() -> None:
+        while not watching.is_set():
+            seen.extend(engines_running(model))
+            time.sleep(0.02)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
     started = time.monotonic()
-    status, document = advisor("verify", empty_model("small-llama"), "-c", "4096", "--engine-binary", vulkan_server)
+    try:
+        status, document = advisor("verify", model, "-c", "4096", "--engine-binary", vulkan_server)
+    finally:
+        watching.set()
+        watcher.join()
     assert time.monotonic() - started < 10
     assert document["engine"]["seconds"] < 10
     assert status in (0, 5)
     time.sleep(0.2)
-    assert engines_running(vulkan_server) == before
+    assert seen  # while it ran, so the search for what is left can find something
+    assert engines_running(model) == []
 
 
 def test_a_model_that_the_engine_refuses(tmp_path, empty_model, vulkan_server):
