@@ -50,11 +50,21 @@ def settle(evaluator: Evaluator, border: Border, good: Good) -> Judged | None:
                 return judged
         return None
     while index < border.high:
+        if _clearly_over(evaluator.sketch(border.make(index + 1)), good):
+            break
         above = evaluator.judge(border.make(index + 1))
         if not good(above):
             break
         index, judged = index + 1, above
     return judged
+
+
+def _clearly_over(sketch: Judged, good: Good) -> bool:
+    """Whether a sketch is over by more than half of a compute buffer: only that part of it is not exact."""
+    computes = {plan.id: plan.compute.high for plan in sketch.plan.devices}
+    computes["host"] = sketch.plan.host.compute.high
+    shorts = [short for short in sketch.shorts if short.device != "host" or good is everywhere]
+    return any(short.over_bytes > computes[short.device] // 2 for short in shorts)
 
 
 def on_devices(judged: Judged) -> bool:
