@@ -84,7 +84,7 @@ def _row(search: Search, request: RequestedSettings, name: str) -> ContextRow:
     most = max(search.ceiling, int(policy["table_shows_to_n_ctx"]) * search.slots if grows else 0)
     wanted = [int(n) for n in policy["table_n_ctx"] if int(n) * search.slots <= most]
     points = {}
-    for n_ctx in _middle_out(wanted):
+    for n_ctx in _ends_first(wanted):
         judged = search.judge(request._replace(n_ctx=n_ctx * search.slots))
         device, need, usable = tightest(search, judged)
         points[n_ctx] = ContextPoint(n_ctx, judged.fits, device, need, usable)
@@ -93,10 +93,9 @@ def _row(search: Search, request: RequestedSettings, name: str) -> ContextRow:
     return ContextRow(name, max_n_ctx, reached, tuple(points[n] for n in wanted))
 
 
-def _middle_out(values: list[int]) -> list[int]:
-    """The middle one, then down, then up: what was planned before often leaves nothing to work out for the next."""
-    middle = len(values) // 2
-    return values[: middle + 1][::-1] + values[middle + 1 :]
+def _ends_first(values: list[int]) -> list[int]:
+    """The ends before what lies between: where they leave only a line there is nothing to work out any more."""
+    return [*values[:1], *values[1:][-1:], *values[1:-1]]
 
 
 def tightest(search: Search, judged: Judged) -> tuple[str, int, int]:
