@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from tests.tools.empty_gguf import write_empty_gguf
 from tests.tools.engines import Buffers, EngineServer, engine_buffers
 
 pytestmark = pytest.mark.engine
@@ -168,20 +167,6 @@ def offloads() -> list[tuple[str, str]]:
         if model in ("small-gemma3", "small-gptoss"):
             cells.append((model, f"-ngl {half} -np 2 --swa-full"))
     return cells
-
-
-@pytest.fixture(scope="session")
-def empty_model(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Path of a full-shape GGUF without contents."""
-    folder = tmp_path_factory.mktemp("empty")
-
-    def make(name: str) -> Path:
-        path = folder / f"{name}.gguf"
-        if not path.exists():
-            write_empty_gguf(ZOO / f"{name}.json.gz", path)
-        return path
-
-    return make
 
 
 def predict_offload(path: Path, free_mib: int, *flags: str) -> dict[str, dict[str, Any]]:

@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 
-from tests.tools.empty_gguf import write_empty_gguf
 from tests.tools.engines import lavapipe_driver
 
 pytestmark = pytest.mark.engine
@@ -53,19 +52,6 @@ def software_device(monkeypatch: pytest.MonkeyPatch) -> None:
             "GGML_VK_VISIBLE_DEVICES": "0",
         }.items():
             monkeypatch.setenv(name, value)
-
-
-@pytest.fixture(scope="module")
-def empty_model(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    folder = tmp_path_factory.mktemp("empty")
-
-    def make(name: str) -> Path:
-        path = folder / f"{name}.gguf"
-        if not path.exists():
-            write_empty_gguf(ZOO / f"{name}.json.gz", path)
-        return path
-
-    return make
 
 
 def cells() -> list[tuple[str, str]]:
