@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 
 import click
 
-from advisor.host import HostSnapshot
-
 ENGINE_TIME_LIMIT_S = 3.0
 _ENGINES = (
     "llama-server", "llama-cli", "llama-bench", "llama-fit-params", "llama-server-vulkan", "ollama", "koboldcpp",
@@ -255,25 +253,14 @@ def _model(doctor: Doctor) -> tuple[list[str], Any]:
 
 
 def _recommend(doctor: Doctor) -> tuple[list[str], Any]:
-    from advisor.recommend.budget import make_budget
-    from advisor.recommend.cards import recommend_on
-    from advisor.recommend.evaluate import Evaluator
-    from advisor.recommend.policy import parse_policy
+    from advisor.planner import Planner
     from advisor.recommend.search import Wishes
     from advisor.settings import RequestedSettings
-    from advisor.speed import SpeedModel
 
     app = doctor.app()
-    policy = parse_policy(app.required("policy.toml"))
-    spec, engine = app.model(app.header(doctor.model)), app.engine(None)
-
-    def evaluator_for(host: HostSnapshot) -> Evaluator:
-        budget = make_budget(host, policy, now=False, keep_free_bytes=None)
-        speed = SpeedModel(spec, host, app.required("speed.toml"))
-        return Evaluator(spec, host, engine, budget, speed, "server", None, app.overheads(host))
-
+    spec, planner = app.model(app.header(doctor.model)), Planner(app, doctor.host(), app.engine(None))
     wishes = Wishes(RequestedSettings(), None, None, None)
-    answer, _ = recommend_on(doctor.host(), evaluator_for, policy, policy.intent("balanced"), wishes)
+    answer, _ = planner.recommend(spec, planner.intent("balanced"), wishes)
     facts = {"verdict": answer.verdict, "summary": answer.summary, "rulebook": app.rules.digest()}
     return [answer.summary, f"rules {facts['rulebook']}"], facts
 

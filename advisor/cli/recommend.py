@@ -10,7 +10,7 @@ from advisor.cli.numbers import whole
 from advisor.cli.options import engine_options, hardware_options, settings_options, take_hardware, take_settings
 from advisor.errors import UsageError
 from advisor.gguf_header.types import GgufHeader
-from advisor.host import HostSnapshot
+from advisor.recommend.budget import Budget
 from advisor.recommend.recommendation import Note, Recommendation
 from advisor.settings import RequestedSettings
 
@@ -45,18 +45,11 @@ def command(model: str, **values: Any) -> int:
     """
     from advisor.app import App
     from advisor.memory.unused import unused_settings
-    from advisor.recommend.budget import Budget, make_budget
-    from advisor.recommend.cards import recommend_on
-    from advisor.recommend.evaluate import Evaluator
-    from advisor.recommend.policy import parse_policy
+    from advisor.planner import Planner
     from advisor.recommend.search import Wishes
-    from advisor.recommend.warn import cache_ram_mib
-    from advisor.speed import SpeedModel
 
     hardware, pinned = take_hardware(values), take_settings(values)
     app = App(values["rules_folder"])
-    policy = parse_policy(app.required("policy.toml"))
-    intent = policy.intent(values["intent"])
     wishes = Wishes(pinned, values["min_ctx"], values["max_ctx"], values["min_tps"])
     if values["mode"] == "safe":
         _check_safe(pinned)
@@ -68,23 +61,19 @@ def command(model: str, **values: Any) -> int:
     host = app.host(
         gpus=hardware.gpus, no_gpu=hardware.no_gpu, ram=hardware.ram_bytes, hardware_file=hardware.hardware_file
     )
-
-    def evaluator_for(host: HostSnapshot, limits: Budget | None = None) -> Evaluator:
-        speed = SpeedModel(spec, host, app.required("speed.toml"))
-        budget = limits or make_budget(host, policy, now=hardware.now, keep_free_bytes=hardware.keep_free_bytes)
-        return Evaluator(spec, host, engine, budget, speed, values["tool"], beside, overheads)
-
-    n_devices, overheads = len(host.devices), app.overheads(host)
-    answer, host = recommend_on(host, evaluator_for, policy, intent, wishes)
-    left_out = len(host.devices) < n_devices
+    planner = Planner(
+        app, host, engine, tool=values["tool"], now=hardware.now, keep_free_bytes=hardware.keep_free_bytes
+    )
+    intent = planner.intent(values["intent"])
+    n_devices = len(host.devices)
+    answer, host = planner.recommend(spec, intent, wishes, beside)
     if answer.chosen.plan.refused is not None:  # what is pinned leaves nothing that the engine takes
         raise UsageError(f"{engine.name} refuses these settings: {answer.chosen.plan.refused}.")
     if values["verify"]:
         from advisor.cli.verify_answer import verify_answer
-        from advisor.recommend.recommend import recommend
 
         def again(wider: Budget) -> Recommendation:
-            return recommend(evaluator_for(host, wider), policy, intent, wishes)
+            return planner.recommend_within(spec, intent, wishes, host, wider, beside)
 
         answer = verify_answer(
             app,
@@ -93,25 +82,15 @@ def command(model: str, **values: Any) -> int:
             again,
             engine_name=values["engine"],
             binary=values["engine_binary"],
-            only_devices=left_out,
+            only_devices=len(host.devices) < n_devices,
         )
     unused = [Note(*each) for each in unused_settings(pinned, spec, n_devices)]
     answer = answer._replace(warnings=(*answer.warnings, *unused))
 
-    from advisor.outputs.command import command_line, server_options
+    from advisor.outputs.command import command_line
 
     line = None
-    margin = max((limit.margin_bytes for limit in answer.budget.devices), default=0)
-    options = server_options(
-        answer.chosen.plan,
-        engine,
-        mode=values["mode"],
-        n_layer_all=spec.n_layer_all,
-        margin_bytes=margin,
-        embeds=spec.family == "encoder",
-        only_devices=left_out,
-        cache_ram_mib=cache_ram_mib(answer.chosen.plan, answer.budget) if pinned.cache_ram_mib is None else None,
-    )
+    options = planner.options(answer, spec, host, wishes, values["mode"])
     if engine.program == "llama-server" and answer.verdict != "does_not_fit":
         line = command_line(engine.program, _model_file(header), options)
     written = None

@@ -1,0 +1,84 @@
+"""One model on one machine: the recommendation that a command, a list of models or the daemon asks for."""
+
+from __future__ import annotations
+
+from advisor.app import App
+from advisor.host import HostSnapshot
+from advisor.memory.engine_spec import EngineSpec
+from advisor.memory.extras import Beside
+from advisor.model.spec import ModelSpec
+from advisor.outputs.command import server_options
+from advisor.recommend.budget import Budget, make_budget
+from advisor.recommend.cards import recommend_on
+from advisor.recommend.evaluate import Evaluator
+from advisor.recommend.policy import Intent, parse_policy
+from advisor.recommend.recommend import recommend
+from advisor.recommend.recommendation import Recommendation
+from advisor.recommend.search import Wishes
+from advisor.recommend.warn import cache_ram_mib
+from advisor.speed import SpeedModel
+
+
+class Planner:
+    """Plans models for one machine and one engine; `now` and `keep_free_bytes` as in `make_budget`."""
+
+    def __init__(
+        self,
+        app: App,
+        host: HostSnapshot,
+        engine: EngineSpec,
+        *,
+        tool: str = "server",
+        now: bool = False,
+        keep_free_bytes: int | None = None,
+    ) -> None:
+        self._app, self.host, self.engine, self._tool = app, host, engine, tool
+        self._now, self._keep_free_bytes = now, keep_free_bytes
+        self.policy = parse_policy(app.required("policy.toml"))
+        self._speed_rules = app.required("speed.toml")
+        self._overheads = app.overheads(host)
+
+    def intent(self, text: str) -> Intent:
+        """The intent of that name ("balanced", "parallel:4"). Raises UsageError."""
+        return self.policy.intent(text)
+
+    def evaluator(
+        self,
+        spec: ModelSpec,
+        beside: Beside | None = None,
+        host: HostSnapshot | None = None,
+        limits: Budget | None = None,
+    ) -> Evaluator:
+        """What judges settings of `spec` on `host`, the whole machine unless given, within `limits` if given."""
+        host = host or self.host
+        budget = limits or make_budget(host, self.policy, now=self._now, keep_free_bytes=self._keep_free_bytes)
+        speed = SpeedModel(spec, host, self._speed_rules)
+        return Evaluator(spec, host, self.engine, budget, speed, self._tool, beside, self._overheads)
+
+    def recommend(
+        self, spec: ModelSpec, intent: Intent, wishes: Wishes, beside: Beside | None = None
+    ) -> tuple[Recommendation, HostSnapshot]:
+        """The best answer over the sets of GPUs, and the machine with those left out among its idle ones."""
+        return recommend_on(self.host, lambda host: self.evaluator(spec, beside, host), self.policy, intent, wishes)
+
+    def recommend_within(
+        self, spec: ModelSpec, intent: Intent, wishes: Wishes, host: HostSnapshot, limits: Budget, beside: Beside | None
+    ) -> Recommendation:
+        """The best answer on exactly the GPUs of `host` within `limits`."""
+        return recommend(self.evaluator(spec, beside, host, limits), self.policy, intent, wishes)
+
+    def options(
+        self, answer: Recommendation, spec: ModelSpec, host: HostSnapshot, wishes: Wishes, mode: str = "exact"
+    ) -> list[tuple[str, str]]:
+        """The chosen settings as llama-server's long options without dashes; `host` as `recommend` returned it."""
+        kept = wishes.pinned.cache_ram_mib
+        return server_options(
+            answer.chosen.plan,
+            self.engine,
+            mode=mode,
+            n_layer_all=spec.n_layer_all,
+            margin_bytes=max((limit.margin_bytes for limit in answer.budget.devices), default=0),
+            embeds=spec.family == "encoder",
+            only_devices=len(host.devices) < len(self.host.devices),
+            cache_ram_mib=cache_ram_mib(answer.chosen.plan, answer.budget) if kept is None else None,
+        )
