@@ -163,7 +163,17 @@ def _dependencies(doctor: Doctor) -> tuple[list[str], Any]:  # noqa: ARG001
             re.split(r"[^A-Za-z0-9._-]", entry, maxsplit=1)[0] for entry in metadata.requires("gguf-advisor") or []
         ]
     except metadata.PackageNotFoundError:  # run from a checkout that is not installed
-        wanted = ["click", "gguf", "nvidia-ml-py", "platformdirs", "psutil", "tomli", "watchdog"]
+        wanted = [
+            "click",
+            "gguf",
+            "nvidia-ml-py",
+            "platformdirs",
+            "psutil",
+            "ruamel.yaml",
+            "tomli",
+            "tomlkit",
+            "watchdog",
+        ]
     facts: dict[str, str | None] = {}
     for name in sorted({*wanted, "llama-cpp-python"}):
         try:
