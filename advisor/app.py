@@ -170,10 +170,10 @@ class App:
             raise UsageError(str(error)) from None
 
     def gpu_table(self) -> GpuTable:
-        """The table of known cards; parsed only when a name has to be looked up."""
+        """The table of known cards; read only as far as a name has to be looked up."""
         from advisor.hardware.gpu_table import GpuTable
 
-        return GpuTable.from_mapping(self.required("gpus.toml"), "gpus.toml")
+        return GpuTable(self.required("gpus.toml"), "gpus.toml")
 
     def _replay(self, path: str) -> HostSnapshot:
         import json

@@ -3,8 +3,6 @@
 Source: ggml.h and ggml-common.h of llama.cpp b11434; checked in the tests against the gguf package's table.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

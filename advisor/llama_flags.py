@@ -3,8 +3,6 @@
 Source: llama.cpp b11434 common/arg.cpp. `ini` is the key of a llama-server preset (the long option without dashes).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -5,8 +5,6 @@ Prefill: efficiency * FLOP/s / (2 * active parameters), or the link when host we
 The constants stand in rules/speed.toml with their sources.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

@@ -3,8 +3,6 @@
 One small JSON file in the state folder, written whole and renamed into place; a broken one is set aside.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

@@ -1,7 +1,5 @@
 """Options that several commands share, made from the one table of llama.cpp's flags."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 

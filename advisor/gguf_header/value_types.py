@@ -1,7 +1,5 @@
 """GGUF's value types: id, name, layout. Source: the GGUF specification in ggml's docs/gguf.md."""
 
-from __future__ import annotations
-
 import struct
 from typing import NamedTuple
 

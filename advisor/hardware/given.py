@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from advisor.errors import HardwareError, UsageError
 from advisor.hardware.apple import metal_budget_bytes
 from advisor.hardware.device_ids import BACKENDS, device_id, number_devices
-from advisor.hardware.gpu_table import GIB, GpuPart, GpuTable
+from advisor.hardware.gpu_parts import GIB, GpuPart
+from advisor.hardware.gpu_table import GpuTable
 from advisor.host import Cpu, Device, HostSnapshot, Ram
 from advisor.units import format_bytes, parse_size
 

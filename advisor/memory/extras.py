@@ -3,8 +3,6 @@
 Source: llama.cpp b11434 src/llama-adapter.cpp, tools/mtmd/clip.cpp, common/speculative.cpp; the rules name theirs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from math import isqrt
 from typing import Any, NamedTuple

@@ -3,8 +3,6 @@
 Source: llama.cpp b11434 src/llama-adapter.cpp (llama_adapter_lora_init_impl) and tools/mtmd/clip.cpp.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from advisor.errors import ModelError

@@ -1,7 +1,5 @@
 """Which GPUs take part: a small or busy card can cost more than it brings."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -94,8 +94,16 @@ def _row(search: Search, request: RequestedSettings, name: str) -> ContextRow:
 
 
 def _ends_first(values: list[int]) -> list[int]:
-    """The ends before what lies between: where they leave only a line there is nothing to work out any more."""
-    return [*values[:1], *values[1:][-1:], *values[1:-1]]
+    """The ends, then the middle of what is left open: between known ends that leave only a line all is known."""
+    order = [*values[:1], *values[1:][-1:]]
+    open_spans = [values[1:-1]]
+    while open_spans:
+        span = open_spans.pop(0)
+        if span:
+            middle = len(span) // 2
+            order.append(span[middle])
+            open_spans += [span[:middle], span[middle + 1 :]]
+    return order
 
 
 def tightest(search: Search, judged: Judged) -> tuple[str, int, int]:

@@ -1,7 +1,5 @@
 """One candidate judged: its plan, whether it fits, how fast it is, and its cost for the intent."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -43,7 +41,7 @@ class Evaluator:
 
     def __init__(
         self, spec: ModelSpec, host: HostSnapshot, engine: EngineSpec, budget: Budget, speed: SpeedModel, tool: str,
-        beside: Beside | None = None, overheads: Mapping[tuple[str, str], int] | None = None,
+        beside: "Beside | None" = None, overheads: Mapping[tuple[str, str], int] | None = None,
     ) -> None:  # fmt: skip
         """`beside` and `overheads` as for Planner."""
         self.spec, self.host, self.engine, self.budget = spec, host, engine, budget

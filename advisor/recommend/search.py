@@ -3,8 +3,6 @@
 Memory grows with n_ctx and with every layer or expert block moved to the GPU, so each knob is solved by bisection.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Finding the border of one knob: quick sketches say where it lies, exact plans walk to it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -156,6 +156,16 @@ def test_leaves_and_core_are_pure():
     assert found == []
 
 
+def test_named_tuples_are_made_at_once():
+    """With postponed annotations each field's type is compiled when its class is made: 4 ms over the core."""
+    slow = []
+    for module, path in rooms((*LEAVES, *CORE)):
+        text = path.read_text("utf-8")
+        if "(NamedTuple):" in text and "from __future__ import annotations" in text:
+            slow.append(module)
+    assert slow == []
+
+
 def test_rooms_are_small():
     lines = {module: len(path.read_text("utf-8").splitlines()) for module, path in modules()}
     assert {module: count for module, count in lines.items() if count > MAX_LINES} == {}

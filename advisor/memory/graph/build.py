@@ -3,8 +3,6 @@
 Facts from llama-graph.cpp and llama-kv-cache.cpp of llama.cpp b11434.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from advisor.memory.graph.model import BLOCK_NAME, CPU, HOST_NAMES, GraphModel, GraphPlacement, GraphSettings, Hyper

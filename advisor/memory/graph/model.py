@@ -1,7 +1,5 @@
 """The values a graph is built from: a header's facts, the engine's settings, and where layers live."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import NamedTuple

@@ -5,8 +5,6 @@ round; only addresses differ. Two logged rounds give that program, and running i
 free lists and the peak exactly as the full graph would.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from advisor.memory.graph.alloc import Allocator, Event

@@ -3,9 +3,11 @@ from __future__ import annotations
 from statistics import median
 
 import pytest
+import tomli
 
 from advisor.errors import HardwareError, RuleError
 from advisor.hardware.gpu_table import GpuTable
+from tests.unit.hardware.conftest import REPOSITORY
 
 GIB = 1 << 30
 
@@ -204,3 +206,14 @@ def test_a_part_without_source_and_two_parts_of_one_name_are_refused() -> None:
         )
     with pytest.raises(RuleError, match="'group' is missing"):
         GpuTable.from_mapping({})
+
+
+def test_a_table_read_in_part_answers_as_the_whole(table: GpuTable) -> None:
+    data = tomli.loads((REPOSITORY / "rules" / "gpus.toml").read_text())
+    for part in table.parts:
+        for name in (part.name, *part.aliases, f"NVIDIA GeForce {part.name}", part.name.replace(" ", "")):
+            for memory in (None, part.memory_bytes[0], part.memory_bytes[0] // 2):
+                assert GpuTable(data).find(name, memory) == table.find(name, memory)
+        assert GpuTable(data).lookup(part.name) == table.lookup(part.name)
+        for pci_id in part.pci_ids:
+            assert GpuTable(data).find("a card", None, pci_id) == part
