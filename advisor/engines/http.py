@@ -1,0 +1,106 @@
+"""Speaking to an engine's HTTP interface: only where the user said it is, bounded in time and size, no redirects."""
+
+import ipaddress
+import json
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from advisor.errors import EngineError
+
+TIME_LIMIT_S = 10.0
+MAX_ANSWER_BYTES = 16 << 20
+
+
+class Address(NamedTuple):
+    """Where an engine listens; `path` stands before every path that is asked for."""
+
+    host: str
+    port: int
+    tls: bool
+    path: str
+
+    @property
+    def shown(self) -> str:
+        """As a person writes it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.tls else 'http'}://{host}:{self.port}{self.path}"
+
+
+class Answer(NamedTuple):
+    """The status and the parsed body, None where it is empty or no JSON."""
+
+    status: int
+    body: Any
+
+
+def parse_address(url: str, *, allow_remote: bool = False) -> Address:
+    """The address in `url`.
+
+    Raises EngineError for anything but http and https, for a password in it, and, unless `allow_remote`, for a host
+    that is not this machine.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError:
+        raise EngineError(f"'{url:.100}' is no address; give one like http://127.0.0.1:8080.") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or not parts.hostname.isprintable():
+        raise EngineError(f"'{url:.100}' is no address of an engine; give one like http://127.0.0.1:8080.")
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        raise EngineError(f"the address of {parts.hostname} must be plain, without user, password or query.")
+    if not allow_remote and not is_this_machine(parts.hostname):
+        raise EngineError(
+            f"{parts.hostname} is another machine; set allow_remote = true for this engine if that is meant."
+        )
+    return Address(parts.hostname, port, parts.scheme == "https", parts.path.rstrip("/"))
+
+
+def is_this_machine(host: str) -> bool:
+    """Whether `host` is a loopback address or the name "localhost"; other names are not looked up."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def ask(
+    address: Address, method: str, path: str, body: Mapping[str, Any] | None = None, *, seconds: float = TIME_LIMIT_S
+) -> Answer:
+    """One request and its answer, in all within `seconds`. Raises EngineError when there is none that can be used."""
+    import http.client
+
+    deadline = time.monotonic() + seconds
+    kind = http.client.HTTPSConnection if address.tls else http.client.HTTPConnection
+    connection = kind(address.host, address.port, timeout=seconds)
+    data = json.dumps(body).encode() if body is not None else None
+    headers = {"Content-Type": "application/json"} if data is not None else {}
+    try:
+        connection.request(method, address.path + path, body=data, headers={**headers, "Accept": "application/json"})
+        answer = connection.getresponse()
+        content = bytearray()
+        while piece := answer.read1(1 << 16):
+            content += piece
+            if len(content) > MAX_ANSWER_BYTES:
+                raise EngineError(f"{address.shown} answers with more than 16 MiB; it is no engine.")
+            if time.monotonic() > deadline:
+                raise TimeoutError
+    except TimeoutError:
+        raise EngineError(f"{address.shown} did not answer within {seconds:.0f} s; is the engine busy?") from None
+    except ConnectionRefusedError:
+        raise EngineError(f"nothing listens at {address.shown}; start the engine or correct its url.") from None
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        raise EngineError(f"{address.shown} cannot be asked ({reason}).") from None
+    finally:
+        connection.close()
+    if 300 <= answer.status < 400:
+        raise EngineError(f"{address.shown} sends its visitors elsewhere, which is not followed; correct its url.")
+    try:
+        parsed = json.loads(content) if content else None
+    except (ValueError, RecursionError):
+        parsed = None
+    return Answer(answer.status, parsed)
