@@ -80,7 +80,6 @@ def _row(search: Search, request: RequestedSettings, name: str) -> ContextRow:
     policy = search.policy.search
     grows = any(layer.has_cache and layer.k_width for layer in search.spec.layers)
     reach = max(search.ceiling, int(policy["table_looks_to_n_ctx"]) * search.slots) if grows else search.ceiling
-    longest = search.longest(request, min(256 * search.slots, reach), reach, pinned=False)
     most = max(search.ceiling, int(policy["table_shows_to_n_ctx"]) * search.slots if grows else 0)
     wanted = [int(n) for n in policy["table_n_ctx"] if int(n) * search.slots <= most]
     points = {}
@@ -88,6 +87,8 @@ def _row(search: Search, request: RequestedSettings, name: str) -> ContextRow:
         judged = search.judge(request._replace(n_ctx=n_ctx * search.slots))
         device, need, usable = tightest(search, judged)
         points[n_ctx] = ContextPoint(n_ctx, judged.fits, device, need, usable)
+    # after the points, between which buffers are known by now
+    longest = search.longest(request, min(256 * search.slots, reach), reach, pinned=False)
     reached = longest is not None and longest.plan.settings.n_ctx >= reach
     max_n_ctx = longest.plan.settings.n_ctx // search.slots if longest else None
     return ContextRow(name, max_n_ctx, reached, tuple(points[n] for n in wanted))
