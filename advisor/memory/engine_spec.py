@@ -43,6 +43,8 @@ SCHEMA: dict[str, object] = {
         "server_kv_unified": "bool",
         "other_n_parallel": "int",
         "cache_type": "str",
+        "flash_attn": "str",
+        "swa_full": "bool",
         "context_padding": "int",
         "op_offload_min_batch": "int",
         "source": "str",
@@ -92,7 +94,15 @@ EXTENSION_SCHEMA: dict[str, object] = {
     "extends": "str",
     "build": "int",
     "reserves_every_row?": "bool",
-    "defaults?": {"n_batch?": "int", "n_ubatch?": "int", "server_n_parallel?": "int", "server_kv_unified?": "bool"},
+    "mixed_inputs?": "bool",
+    "defaults?": {
+        "n_batch?": "int",
+        "n_ubatch?": "int",
+        "server_n_parallel?": "int",
+        "server_kv_unified?": "bool",
+        "flash_attn?": "str",
+        "swa_full?": "bool",
+    },
     "server?": {"prompt_cache_bytes?": "int", "context_checkpoints?": "int", "checkpoint_spacing_tokens?": "int"},
 }
 
@@ -205,7 +215,8 @@ def extend_engine(base: Mapping[str, Any], extension: Mapping[str, Any], build: 
     }
     engine = parse_engine(document, build if build is not None else extension["build"])
     every_row = engine.server_reserves_every_row or extension.get("reserves_every_row", False)
-    return engine._replace(server_reserves_every_row=every_row)
+    mixed = extension.get("mixed_inputs", engine.mixed_inputs) if build is None else engine.mixed_inputs
+    return engine._replace(server_reserves_every_row=every_row, mixed_inputs=mixed)
 
 
 def _backend(name: str, table: Mapping[str, Any], equal_cache_types: bool) -> BackendRules:

@@ -58,7 +58,9 @@ class Search:
         self.floor = min(max(wishes.min_n_ctx or intent.floor_n_ctx, 256), ceiling) * self.slots
         self.comfortable = min(intent.comfortable_n_ctx * self.slots, self.ceiling)
         self.step = step if self.ceiling > step else 256
+        off = evaluator.engine.defaults["flash_attn"] == "off"  # its default, not what is best
         self.base = wishes.pinned._replace(
+            flash_attn=wishes.pinned.flash_attn or ("on" if off else None),
             n_parallel=self.slots,
             kv_unified=wishes.pinned.kv_unified if wishes.pinned.kv_unified is not None else False,
         )
