@@ -51,21 +51,21 @@ def ask(
 
     `only_devices` restricts it to some, none included. Raises EngineError.
     """
-    from advisor.engines.dry_run import ask_engine, settings_words
-    from advisor.engines.find import find_engines
+    from advisor.engines.dry_run import ask_engine
+    from advisor.engines.find import BINDINGS, find_engines
 
     engines = find_engines(binary, os.environ)
     _readable(spec.path)
     alone = without_beside(request)
-    words = settings_words(alone)
-    if only_devices is not None:
-        words += ["--device", ",".join(only_devices) or "none"]
-    dry_run = ask_engine(engines, spec.path, words, os.environ)
+    dry_run = ask_engine(engines, spec.path, alone, os.environ, only_devices=only_devices)
     notes = []
     if alone != request:
         notes.append("adapters, projectors and draft models are left out: the comparison is of the model alone.")
     request = alone
-    if engine_name is None and dry_run.build is not None:
+    if engine_name is None and dry_run.binary.kind == BINDINGS:
+        engine = app.engine("llama-cpp-python")
+        notes.append("llama-cpp-python tells no weights, and of the caches only their sum over the devices.")
+    elif engine_name is None and dry_run.build is not None:
         engine = app.engine(f"llama.cpp@b{dry_run.build}")
     else:
         engine = app.engine(engine_name)

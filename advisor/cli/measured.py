@@ -51,6 +51,7 @@ def predicted_figures(plan: MemoryPlan, *, mapped: bool = False) -> dict[tuple[s
     figures["host", "cache"] = _exact(host.cache_bytes)
     figures["host", "compute"] = host.compute
     figures["host", "output"] = _exact(host.output_bytes)
+    figures["all", "cache"] = _exact(host.cache_bytes + sum(device.cache_bytes for device in plan.devices))
     return figures
 
 

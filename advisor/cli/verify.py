@@ -12,7 +12,11 @@ from advisor.cli.options import engine_options, hardware_options, settings_optio
 
 @click.command("verify", context_settings={"max_content_width": 100})
 @click.argument("model", metavar="MODEL")
-@click.option("--engine-binary", metavar="PATH", help="the llama-server or llama-fit-params to ask (default: on PATH)")
+@click.option(
+    "--engine-binary",
+    metavar="PATH",
+    help="the llama-server or llama-fit-params to ask, or the word bindings (default: on PATH)",
+)
 @settings_options
 @hardware_options
 @engine_options
@@ -78,12 +82,19 @@ def _print_json(asked: Any, spec: Any, notes: list[str], path: str) -> None:
     print(json.dumps(document, indent=2))
 
 
+def _version(dry_run: Any) -> str:
+    from advisor.cli.terminal import clean
+
+    version = clean(dry_run.commit or "unknown")
+    return version if version.startswith("version ") else f"commit {version}"
+
+
 def _print_text(asked: Any, spec: Any, notes: list[str]) -> None:
     from advisor.cli.measured import rows_lines
     from advisor.cli.terminal import Screen, clean
 
     screen, dry_run = Screen(), asked.dry_run
-    build = f"b{dry_run.build}" if dry_run.build is not None else f"commit {clean(dry_run.commit or 'unknown')}"
+    build = f"b{dry_run.build}" if dry_run.build is not None else _version(dry_run)
     name = screen.paint(clean(spec.name), "bold")
     lines = screen.wrap(f"{name}: {clean(spec.architecture)} {spec.quantization}", "  ", "")
     lines += screen.wrap(

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from advisor.engines.find import EngineBinary
+from advisor.engines.find import BINDINGS, EngineBinary
 from advisor.engines.load_log import LoadLog, device_of, is_host, parse_load_log, totals
 from advisor.engines.log_lines import MIB, Listed, TableRow
 from advisor.engines.process import Ran, run_until
@@ -64,19 +64,30 @@ def settings_words(asked: RequestedSettings) -> list[str]:
 def ask_engine(
     engines: Sequence[EngineBinary],
     model_path: str,
-    words: Sequence[str],
+    asked: RequestedSettings,
     environ: Mapping[str, str],
     *,
+    only_devices: Sequence[str] | None = None,
     seconds: float = TIME_LIMIT_S,
 ) -> DryRun:
-    """The first usable answer of `engines`, within `seconds` in all. Raises EngineError with the last one's reason."""
+    """The first usable answer of `engines`, within `seconds` in all. Raises EngineError with the last one's reason.
+
+    `only_devices` restricts the engine to some of its GPUs, none included.
+    """
     deadline = time.monotonic() + seconds
     reason = "no engine was asked"
+    words = settings_words(asked)
+    if only_devices is not None:
+        words += ["--device", ",".join(only_devices) or "none"]
     for binary in engines:
         left = deadline - time.monotonic()
         if left < 0.2:
             break
         try:
+            if binary.kind == BINDINGS:
+                from advisor.engines.bindings import ask_bindings
+
+                return ask_bindings(binary, model_path, asked, only_devices, environ, left)
             return _ask(binary, model_path, list(words), environ, left)
         except EngineError as error:
             reason = str(error)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from advisor.errors import EngineError
 
+BINDINGS = "bindings"  # the kind, and the word that names them for --engine-binary
 _SERVERS = ("llama-server", "llama-server-vulkan", "llama-server-cuda", "llama-server-rocm")
 _FIT_PARAMS = ("llama-fit-params",)
 _SUFFIXES = ("", ".exe")
@@ -17,27 +18,43 @@ _OLLAMA_FOLDERS = ("/usr/local/lib/ollama", "/usr/lib/ollama", "/opt/ollama/lib/
 
 
 class EngineBinary(NamedTuple):
-    """A program of llama.cpp that can be asked. `kind`: "server" or "fit-params"."""
+    """What can be asked: a program of llama.cpp, or this Python where llama-cpp-python is installed."""
 
     path: str
-    kind: str
-    origin: str  # "given" | "PATH" | "Ollama"
+    kind: str  # "server" | "fit-params" | BINDINGS
+    origin: str  # "given" | "PATH" | "Ollama" | "Python"
 
 
 def find_engines(given: str | None, environ: Mapping[str, str]) -> tuple[EngineBinary, ...]:
     """Programs that can be asked, the best first. Raises EngineError when the given one is none, or none is there."""
+    if given == BINDINGS:
+        bindings = _bindings()
+        if bindings is None:
+            raise EngineError("llama-cpp-python is not installed beside advisor; pip install 'gguf-advisor[engine]'.")
+        return (bindings,)
     if given is not None:
         return (_given(given),)
     path = [folder for folder in environ.get("PATH", "").split(os.pathsep) if folder]
     found = [EngineBinary(file, "server", "PATH") for file in _programs(path, _SERVERS)]
     found += [EngineBinary(file, "fit-params", "PATH") for file in _programs(path, _FIT_PARAMS)]
     found += [EngineBinary(file, "server", "Ollama") for file in _programs(_ollama_folders(path, environ), _SERVERS)]
+    bindings = _bindings()
+    if bindings is not None:
+        found.append(bindings)
     if not found:
         raise EngineError(
-            "no llama.cpp engine was found on PATH or in Ollama's folders; give one with "
+            "no llama.cpp engine was found on PATH, in Ollama's folders or beside advisor in Python; give one with "
             "--engine-binary /path/to/llama-server."
         )
     return tuple(found)
+
+
+def _bindings() -> EngineBinary | None:
+    from importlib.util import find_spec
+
+    if not sys.executable or find_spec("llama_cpp") is None:
+        return None
+    return EngineBinary(sys.executable, BINDINGS, "Python")
 
 
 def kind_of_program(path: str) -> str:

@@ -45,7 +45,7 @@ def gone(pid: int) -> bool:
 def test_the_table_becomes_bounds_and_the_server_is_stopped(tmp_path):
     path = talker(tmp_path, TEXT)
     started = time.monotonic()
-    answer = ask_engine(binary(path), "m.gguf", ["-c", "4096"], os.environ)
+    answer = ask_engine(binary(path), "m.gguf", RequestedSettings(n_ctx=4096), os.environ)
     assert time.monotonic() - started < 5  # the program would have stayed for 30 s
     assert answer.build == 11434
     assert not answer.every_row
@@ -55,7 +55,7 @@ def test_the_table_becomes_bounds_and_the_server_is_stopped(tmp_path):
     assert answer.figures["host", "compute"] == (16 * MIB, 16 * MIB, 17 * MIB - 1)
     words = (tmp_path / "arguments").read_text().split()
     assert words[:2] == ["-m", "m.gguf"]
-    assert words[-2:] == ["-c", "4096"]
+    assert words[-2:] == ["--ctx-size", "4096"]
     assert words[words.index("-fit") + 1] == "on"
     assert words[words.index("--host") + 1] == "127.0.0.1"
 
@@ -64,7 +64,7 @@ def test_compute_to_a_hundredth_where_the_log_has_it(tmp_path):
     lines = "sched_reserve:      CUDA0 compute buffer size =   258.50 MiB\n" \
             "sched_reserve:  CUDA_Host compute buffer size =    99.00 MiB\n" \
             "llama_context:  CUDA_Host  output buffer size =     0.98 MiB\n"  # fmt: skip
-    answer = ask_engine(binary(talker(tmp_path, lines + TEXT)), "m.gguf", [], os.environ)
+    answer = ask_engine(binary(talker(tmp_path, lines + TEXT)), "m.gguf", RequestedSettings(), os.environ)
     value = round(258.5 * MIB)
     low, middle, high = answer.figures["CUDA0", "compute"]
     assert middle == value
@@ -77,14 +77,14 @@ def test_host_rows_are_added_and_their_roundings_too(tmp_path):
     text = table([], (222, 21, 21)).replace(
         "0.00.214.019", "x: |   - CPU_REPACK  |   12 =  12 + 0 + 0   |\n0.00.214.019"
     )
-    answer = ask_engine(binary(talker(tmp_path, text)), "m.gguf", [], os.environ)
+    answer = ask_engine(binary(talker(tmp_path, text)), "m.gguf", RequestedSettings(), os.environ)
     assert answer.devices == ()
     assert answer.figures["host", "weights"] == (234 * MIB, 234 * MIB, 236 * MIB - 2)
 
 
 def test_fit_params_prints_sums_and_counts_every_row(tmp_path):
     path = talker(tmp_path, "CUDA0 4403 1024 258 \nHost 281 0 16 \n", name="llama-fit-params", linger_s=0)
-    answer = ask_engine(binary(path, "fit-params"), "m.gguf", ["-c", "4096"], os.environ)
+    answer = ask_engine(binary(path, "fit-params"), "m.gguf", RequestedSettings(n_ctx=4096), os.environ)
     assert answer.every_row
     assert [device.id for device in answer.devices] == ["CUDA0"]
     assert answer.figures["CUDA0", "weights"].low == 4403 * MIB
@@ -94,7 +94,7 @@ def test_fit_params_prints_sums_and_counts_every_row(tmp_path):
 
 def test_only_the_first_table_counts(tmp_path):
     later = table([(*GPU[:4], 1, 1, 1)], (1, 1, 1))
-    answer = ask_engine(binary(talker(tmp_path, TEXT + later)), "m.gguf", [], os.environ)
+    answer = ask_engine(binary(talker(tmp_path, TEXT + later)), "m.gguf", RequestedSettings(), os.environ)
     assert answer.figures["CUDA0", "weights"].low == 4403 * MIB
 
 
@@ -105,18 +105,20 @@ if "--load-mode" in sys.argv:
     sys.exit("error: invalid argument: --load-mode")
 sys.stderr.write({TEXT!r})
 """
-    answer = ask_engine(binary(program(tmp_path, body)), "m.gguf", ["--load-mode", "none", "-c", "512"], os.environ)
+    answer = ask_engine(
+        binary(program(tmp_path, body)), "m.gguf", RequestedSettings(load_mode="none", n_ctx=512), os.environ
+    )
     assert answer.figures["CUDA0", "weights"].low == 4403 * MIB
     first, second = (tmp_path / "arguments").read_text().splitlines()
-    assert first.endswith("--load-mode none -c 512")
-    assert second.endswith("--no-mmap -c 512")
+    assert first.endswith("--ctx-size 512 --load-mode none")
+    assert second.endswith("--ctx-size 512 --no-mmap")
 
 
 def test_the_next_engine_is_asked_when_the_first_cannot_answer(tmp_path):
     (tmp_path / "a").mkdir()
     first = talker(tmp_path / "a", "error: invalid argument: -fit\n", status=1, linger_s=0)
     second = talker(tmp_path, TEXT)
-    answer = ask_engine(binary(first) + binary(second), "m.gguf", [], os.environ)
+    answer = ask_engine(binary(first) + binary(second), "m.gguf", RequestedSettings(), os.environ)
     assert answer.binary.path == str(second)
 
 
@@ -219,7 +221,7 @@ def test_a_bad_engine_is_one_sentence_in_time(body, words, tmp_path):
     path = program(tmp_path, f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\n{body}")
     started = time.monotonic()
     with pytest.raises(EngineError, match=words) as error:
-        ask_engine(binary(path), "m.gguf", [], os.environ, seconds=1)
+        ask_engine(binary(path), "m.gguf", RequestedSettings(), os.environ, seconds=1)
     assert time.monotonic() - started < 3
     assert "\n" not in str(error.value)
     assert gone(int((tmp_path / "pid").read_text()))
@@ -228,7 +230,7 @@ def test_a_bad_engine_is_one_sentence_in_time(body, words, tmp_path):
 def test_a_gigabyte_of_output_is_cut(tmp_path):
     started = time.monotonic()
     with pytest.raises(EngineError, match="it is no llama-server"):
-        ask_engine(binary(program(tmp_path, FLOOD)), "m.gguf", [], os.environ, seconds=10)
+        ask_engine(binary(program(tmp_path, FLOOD)), "m.gguf", RequestedSettings(), os.environ, seconds=10)
     assert time.monotonic() - started < 8
     ran = run_until([str(program(tmp_path, FLOOD))], os.environ, 10, lambda text: False)
     assert ran.ended == "size"
@@ -247,8 +249,8 @@ def test_what_cannot_be_started(tmp_path):
     path.write_text("no program")
     path.chmod(0o755)
     with pytest.raises(EngineError, match="cannot be run"):
-        ask_engine(binary(path), "m.gguf", [], os.environ)
+        ask_engine(binary(path), "m.gguf", RequestedSettings(), os.environ)
     with pytest.raises(EngineError, match="cannot be run"):
-        ask_engine(binary(tmp_path / "none"), "m.gguf", [], os.environ)
+        ask_engine(binary(tmp_path / "none"), "m.gguf", RequestedSettings(), os.environ)
     with pytest.raises(EngineError, match="cannot be run"):
-        ask_engine(binary("nul\0byte"), "m.gguf", [], os.environ)
+        ask_engine(binary("nul\0byte"), "m.gguf", RequestedSettings(), os.environ)
