@@ -80,12 +80,10 @@ def model_at(store: str, name: str, path: str) -> StoredModel:
         try:
             files.append(Found(each, identity_of(os.stat(each))))
         except OSError as error:
-            if len(paths) == 1:
-                return StoredModel(store, name, path, (path,), 0, (), problem=str(unreadable(path, error)))
-    models = group(store, files, lambda _: name)
-    return (
-        models[0] if models else StoredModel(store, name, path, (path,), 0, (), problem=f"{printable(path)} is gone.")
-    )
+            problem = str(unreadable(each, error))
+    if not files:
+        return StoredModel(store, name, path, (path,), 0, (), problem=problem)
+    return group(store, files, lambda _: name)[0]
 
 
 def part_name(stem: str, number: int, count: int) -> str:
