@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 
 from advisor.errors import ModelError
@@ -15,6 +16,8 @@ from advisor.stores.unfinished import CONTROL_ENDING, is_unfinished
 from advisor.stores.walk import Found, Walk, identity_of, walk
 
 _SUFFIX = ".gguf"
+# the last word of a file's name when it is a quantization (llama.cpp takes any last word for one)
+QUANT = re.compile(r"(?:^|[-._])((?:UD-)?(?:I?Q\d\w*|TQ\d_\d|B?F16|FP16|F32|MXFP4\w*|NVFP4))$", re.IGNORECASE)
 
 
 def report_folder(store: str, folder: str, *, max_depth: int | None = None) -> StoreReport:
@@ -23,7 +26,9 @@ def report_folder(store: str, folder: str, *, max_depth: int | None = None) -> S
         seen = walk(folder) if max_depth is None else walk(folder, max_depth=max_depth)
     except ModelError as error:
         return failed_report(store, folder, error)
-    return StoreReport(store, folder, "ok", seen.remark, tuple(models_of(store, seen, lambda p: path_below(p, folder))))
+    return StoreReport(
+        store, folder, "ok", seen.remark, tuple(models_of(store, seen, lambda p: _path_below(p, folder)))
+    )
 
 
 def models_of(store: str, seen: Walk, name_of: Callable[[str], str]) -> list[StoredModel]:
@@ -34,6 +39,14 @@ def models_of(store: str, seen: Walk, name_of: Callable[[str], str]) -> list[Sto
         problem = f"{printable(path)} is a link to a file that does not exist; download the model again."
         models.append(StoredModel(store, name_of(path), path, (path,), 0, (), problem=problem))
     return models
+
+
+def linked_folders(folder: str) -> list[str]:
+    """Folders elsewhere that links in `folder` lead to."""
+    try:
+        return list(walk(folder).linked)
+    except ModelError:
+        return []
 
 
 def failed_report(store: str, folder: str, error: ModelError) -> StoreReport:
@@ -107,7 +120,7 @@ def stem_of(path: str) -> str:
     return os.path.basename(shard[0] if shard else path.removesuffix(_SUFFIX))
 
 
-def path_below(path: str, folder: str) -> str:
+def _path_below(path: str, folder: str) -> str:
     """The model's path below `folder`, without what `stem_of` leaves out."""
     place = os.path.dirname(os.path.relpath(path, folder))
     return os.path.join(place, stem_of(path)) if place else stem_of(path)

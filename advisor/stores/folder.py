@@ -18,3 +18,8 @@ def list_models(folder: str) -> StoreReport:
     if textgen.is_textgen(folder):
         return textgen.list_models(folder)
     return report_folder("folder", folder)
+
+
+def outside_folders(folder: str) -> list[str]:
+    """Where else the models of `folder` are, if it is a program's."""
+    return [os.path.abspath(textgen.model_folder(folder))] if textgen.is_textgen(folder) else []

@@ -17,7 +17,7 @@ from advisor.stores.types import StoreReport
 _MAX_INI_BYTES = 1 << 20
 
 
-def settings_file(environ: Mapping[str, str], home: str) -> str:
+def _settings_file(environ: Mapping[str, str], home: str) -> str:
     """Where GPT4All keeps its settings."""
     if sys.platform == "win32":
         base = environ.get("APPDATA") or os.path.join(home, "AppData/Roaming")
@@ -34,7 +34,7 @@ def default_folders(environ: Mapping[str, str], home: str) -> list[str]:
         data = environ.get("LOCALAPPDATA") or os.path.join(home, "AppData/Local")
     else:
         data = environ.get("XDG_DATA_HOME") or os.path.join(home, ".local", "share")
-    named = _model_path(settings_file(environ, home))
+    named = _model_path(_settings_file(environ, home))
     places = [os.path.join(data, "nomic.ai", "GPT4All"), os.path.join(home, ".cache", "gpt4all")]
     return [*([named] if named else []), *places]
 

@@ -7,13 +7,12 @@ files themselves where links are not possible. The order of the variables is lla
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 
 from advisor.errors import ModelError
 from advisor.gguf_header.errors import excerpt
 from advisor.gguf_header.shards import parse_shard_name
-from advisor.stores.collect import failed_report, models_of, stem_of, unfinished_model
+from advisor.stores.collect import QUANT, failed_report, models_of, stem_of, unfinished_model
 from advisor.stores.errors import IncompleteModelError, NoModelError, SeveralModelsError
 from advisor.stores.files import expand, is_companion, leads_to, read_small, unreadable
 from advisor.stores.ollama import is_plain_name
@@ -24,8 +23,6 @@ from advisor.stores.walk import walk
 _PREFERRED = ("Q4_K_M", "Q8_0")  # what llama.cpp's -hf takes if no quant is named
 _MAX_REF_BYTES = 200
 _MAX_SNAPSHOTS = 100  # of one repository
-# the last word of a file's name if it is a quantization; llama.cpp takes any last word, which `find` knows too
-_QUANT = re.compile(r"(?:^|[-._])((?:UD-)?(?:I?Q\d\w*|TQ\d_\d|B?F16|FP16|F32|MXFP4\w*|NVFP4))$", re.IGNORECASE)
 
 
 def default_folders(environ: Mapping[str, str], home: str) -> list[str]:
@@ -184,7 +181,7 @@ def _names(repository: str, snapshot: str, paths: Sequence[str]) -> dict[str, st
     firsts = [path for path in paths if (shard := parse_shard_name(path)) is None or shard[1] == 1]
     names = {}
     for path in paths:
-        found = _QUANT.search(stem_of(path))
+        found = QUANT.search(stem_of(path))
         quant = found.group(1).upper() if found else ""
         same = [other for other in firsts if quant and not is_companion(other) and has_quant(other, quant)]
         if path == min(same, key=lambda other: (len(os.path.basename(other)), other), default=None):

@@ -37,12 +37,17 @@ def default_folders(environ: Mapping[str, str], home: str) -> list[str]:
 
 def list_models(folder: str) -> StoreReport:
     """The models of the data folder `folder`: those that a model.yml names, by its id, then other files there."""
-    below = report_folder("jan", os.path.join(folder, "llamacpp", "models"))
+    below = report_folder("jan", model_folder(folder))
     named = [model for path, name in _model_files(folder) if (model := _named(folder, path, name)) is not None]
     taken = {path for model in named for path in model.paths}
     taken.update(companion.path for model in named for companion in model.companions)
     others = [model for model in below.models if taken.isdisjoint(model.paths)]
     return below._replace(folder=folder, models=(*named, *others))
+
+
+def model_folder(folder: str) -> str:
+    """Where the data folder `folder` has its model.yml files, and most models."""
+    return os.path.join(folder, "llamacpp", "models")
 
 
 def outside_folders(folder: str) -> list[str]:
@@ -54,7 +59,7 @@ def outside_folders(folder: str) -> list[str]:
 
 def _model_files(folder: str) -> list[tuple[str, str]]:
     """(path, id) of every model.yml."""
-    root = os.path.join(folder, "llamacpp", "models")
+    root = model_folder(folder)
     found = []
     for place, folders, files in os.walk(root):
         name = os.path.relpath(place, root)

@@ -33,12 +33,6 @@ def default_folders(environ: Mapping[str, str], home: str) -> list[str]:  # noqa
     return list(dict.fromkeys(folders))
 
 
-def settings_files(home: str) -> list[str]:
-    """The files that say where the models are."""
-    homes = [place for place in (_pointed_to(home), os.path.join(home, ".lmstudio")) if place]
-    return [os.path.join(home, _POINTER), *(os.path.join(place, "settings.json") for place in homes)]
-
-
 def list_models(folder: str) -> StoreReport:
     """The models in `folder`, called publisher/repo/file as LM Studio does."""
     return report_folder("lmstudio", folder)
