@@ -20,10 +20,10 @@ _SUFFIX = ".gguf"
 QUANT = re.compile(r"(?:^|[-._])((?:UD-)?(?:I?Q\d\w*|TQ\d_\d|B?F16|FP16|F32|MXFP4\w*|NVFP4))$", re.IGNORECASE)
 
 
-def report_folder(store: str, folder: str, *, max_depth: int | None = None) -> StoreReport:
-    """Everything in `folder` and below as models of `store`, named by their path below it. Never raises."""
+def report_folder(store: str, folder: str, *, below: bool = True) -> StoreReport:
+    """Everything in `folder`, and below it if `below`, as models of `store`, named by their path. Never raises."""
     try:
-        seen = walk(folder) if max_depth is None else walk(folder, max_depth=max_depth)
+        seen = walk(folder, below=below)
     except ModelError as error:
         return failed_report(store, folder, error)
     return StoreReport(

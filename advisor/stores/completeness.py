@@ -25,6 +25,7 @@ from advisor.units import MIB, format_bytes
 
 _LARGE_HOLE_BYTES = 8 * MIB
 _LARGE_TENSOR_BYTES = MIB
+_BLOCK_BYTES = 64 * 1024  # the largest usual block: what was written of a neighbour fills it
 _LOOKED_AT_BYTES = 64 * 1024  # smaller tensors may well be zeros: biases
 _SAMPLE_BYTES = 4096
 _MAX_HOLES = 4096  # of one file; a download has one per connection, a sparse copy may have any number
@@ -74,7 +75,7 @@ def find_gap(file: FileIO, header: GgufHeader) -> tuple[str, int] | None:
     holes = _holes(file.fileno(), start, start + data_bytes)
     if holes is not None:
         missing = sum(end - begin for begin, end in holes)
-        if missing >= data_bytes > 0:
+        if missing > max(data_bytes - _BLOCK_BYTES, 0):
             return SPARSE, missing
         if any(_counts(begin - start, end - start, header) for begin, end in holes):
             return HOLE, missing
@@ -113,8 +114,8 @@ def _counts(begin: int, end: int, header: GgufHeader) -> bool:
     last = header.tensors[-1]
     if begin <= last.offset and end >= last.offset + _bytes_of(last) > last.offset:
         return True
-    return end - begin >= _LARGE_TENSOR_BYTES and any(
-        begin <= tensor.offset and tensor.offset + _bytes_of(tensor) <= end
+    return any(
+        begin - _BLOCK_BYTES < tensor.offset and tensor.offset + _bytes_of(tensor) < end + _BLOCK_BYTES
         for tensor in header.tensors
         if _bytes_of(tensor) >= _LARGE_TENSOR_BYTES
     )

@@ -25,4 +25,4 @@ def default_folders(environ: Mapping[str, str], home: str) -> list[str]:
 
 def list_models(folder: str) -> StoreReport:
     """The models that lie in `folder` itself; what is below it has the new layout, which another store reads."""
-    return report_folder("llama-cache", folder, max_depth=0)
+    return report_folder("llama-cache", folder, below=False)

@@ -31,9 +31,10 @@ class Walk(NamedTuple):
     remark: str
 
 
-def walk(folder: str, *, max_depth: int = MAX_DEPTH) -> Walk:
-    """Look through `folder`. Hidden files and folders are passed over, rings of links are walked once.
+def walk(folder: str, *, below: bool = True) -> Walk:
+    """Look through `folder`, and what is below it if `below`.
 
+    Hidden files and folders are passed over, rings of links are walked once.
     Raises a ModelError when `folder` itself cannot be listed.
     """
     state = _State()
@@ -56,7 +57,11 @@ def walk(folder: str, *, max_depth: int = MAX_DEPTH) -> Walk:
                 raise unreadable(folder, error) from None
             state.refused += 1
             continue
-        pending += [(path, depth + 1) for path in state.take(entries, depth < max_depth)]
+        folders = state.take(entries)
+        if below and depth < MAX_DEPTH:
+            pending += [(path, depth + 1) for path in folders]
+        elif below:
+            state.too_deep += len(folders)
         if state.full:
             break
     return state.result()
@@ -77,7 +82,7 @@ class _State:
     def full(self) -> bool:
         return self.n_entries > MAX_ENTRIES or len(self.files) > MAX_MODELS
 
-    def take(self, entries: list[os.DirEntry[str]], deeper: bool) -> list[str]:
+    def take(self, entries: list[os.DirEntry[str]]) -> list[str]:
         """Sort one folder's entries; returns the folders to look into."""
         names = {entry.name for entry in entries}
         folders = []
@@ -99,10 +104,7 @@ class _State:
             elif leads_to(entry.is_dir):
                 if entry.is_symlink():
                     self.linked.append(os.path.realpath(entry.path))
-                if deeper:
-                    folders.append(entry.path)
-                else:
-                    self.too_deep += 1
+                folders.append(entry.path)
         return folders
 
     def _add(self, entry: os.DirEntry[str]) -> None:

@@ -21,8 +21,13 @@ def filled(entries: Sequence[bytes], tensors: Sequence[tuple[str, Sequence[int],
 
 
 def tiny_model(
-    name: str = "Tiny", *, n_layer: int = 2, n_ctx_train: int = 4096, architecture: str = "llama",
-    part: tuple[int, int] | None = None, kind: int = Q8_0,
+    name: str = "Tiny",
+    *,
+    n_layer: int = 2,
+    n_ctx_train: int = 4096,
+    architecture: str = "llama",
+    part: tuple[int, int] | None = None,
+    kind: int = Q8_0,
 ) -> bytes:
     """A language model of `architecture` (built like Llama); `part` (number from 0, count) makes it one of several.
 
