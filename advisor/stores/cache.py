@@ -121,17 +121,18 @@ class Cache:
 
     def flush(self) -> None:
         """Write what is kept in memory, in one transaction."""
-        if self._db is None or not self._pending:
-            return
-        try:
-            self._db.execute("BEGIN IMMEDIATE")
-            for statement, values in self._pending:
-                self._db.execute(statement, values)
-            for statement, values in _TRIM:
-                self._db.execute(statement, values)
-            self._db.execute("COMMIT")
-        except sqlite3.Error as error:
-            self._failed(error)
+        for _ in range(2):  # the second time into a database that was made anew
+            if self._db is None or not self._pending:
+                break
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+                for statement, values in (*self._pending, *_TRIM):
+                    self._db.execute(statement, values)
+                self._db.execute("COMMIT")
+            except sqlite3.Error as error:
+                self._failed(error)
+            else:
+                break
         self._pending.clear()
         self._plan_keys.clear()
 
