@@ -95,7 +95,8 @@ class Staged:
 def staged(standing: Standing, data: bytes, new_mode: int = 0o666) -> Iterator[Staged]:
     """Write `data` beside the file; it is removed again unless it was committed.
 
-    `new_mode`, less the umask, is for a file that was not there. Raises OutputError with the cure: write-protected, another owner, no folder, no permission, no space.
+    `new_mode`, less the umask, is for a file that was not there. Raises OutputError: write-protected, another owner,
+    no folder, no permission, no space.
     """
     status = standing.status
     if status is not None:
