@@ -29,6 +29,7 @@ LEAVES = (
     "llama_flags",
     "llama_variables",
     "rulebook",
+    "slots",
     "whole_numbers",
 )
 CORE = ("gguf_header", "model", "memory", "speed", "recommend")  # in the order of the arrows

@@ -1,0 +1,1 @@
+"""Config files that advisor changes: what the user wrote stays, every change can be taken back."""

@@ -1,0 +1,84 @@
+"""Three-way merge, slot by slot: what we last wrote, what stands in the file now, what we want. Pure.
+
+the user's slot      any value that we did not write; one of ours that was changed or removed; one that an undo gave
+                     back. It stays as it is and is pinned, until the user puts our value back or `adopt` is given.
+our slot             stands as we wrote it: changed freely, and when it is no longer wanted it goes, or becomes
+                     again what the user had there before it was adopted
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from advisor.slots import GONE, Gone, Slot, SlotChange, Value, same
+
+
+class Ours(NamedTuple):
+    """A value that we wrote, and what the user had in its place when it was adopted."""
+
+    value: Value
+    behind: Value | Gone = GONE
+
+
+class Pin(NamedTuple):
+    """A slot that is the user's: what stands there (GONE: it stays away), and what we would write."""
+
+    theirs: Value | Gone
+    ours: Value | Gone
+
+
+class Merge(NamedTuple):
+    """What is to be changed, and what is to be remembered once it is."""
+
+    changes: tuple[SlotChange, ...]
+    wrote: dict[Slot, Ours]
+    pinned: dict[Slot, Pin]
+    unpinned: tuple[Slot, ...]
+
+
+def merge(
+    wrote: Mapping[Slot, Ours],
+    pinned: Mapping[Slot, Pin],
+    now: Mapping[Slot, Value],
+    wanted: Mapping[Slot, Value],
+    *,
+    adopt: bool = False,
+) -> Merge:
+    """Merge; `adopt` takes over the user's slots that are wanted, and remembers what they held."""
+    changes: list[SlotChange] = []
+    wrote_after: dict[Slot, Ours] = {}
+    pinned_after: dict[Slot, Pin] = {}
+    unpinned: list[Slot] = []
+    for slot in dict.fromkeys((*wanted, *wrote, *pinned)):
+        ours, pin = wrote.get(slot), pinned.get(slot)
+        stands, want = now.get(slot, GONE), wanted.get(slot, GONE)
+        theirs = _is_theirs(ours, pin, stands)
+        if theirs and (want is GONE or not adopt):
+            as_written = ours is not None and same(stands, ours.value)
+            if ours is not None and (want is not GONE or as_written):
+                wrote_after[slot] = ours
+            if not (stands is GONE and want is GONE) and (ours or pin or not same(stands, want)):
+                pinned_after[slot] = Pin(stands, want)
+            continue
+        if pin is not None:
+            unpinned.append(slot)
+        behind = ours.behind if ours is not None else GONE
+        if theirs and not (ours is not None and same(stands, ours.value)):
+            behind = stands
+        if want is not GONE:
+            wrote_after[slot] = Ours(want, behind)
+        after = want if want is not GONE or stands is GONE else behind
+        if not same(stands, after):
+            changes.append(SlotChange(slot, stands, after))
+    return Merge(tuple(changes), wrote_after, pinned_after, tuple(unpinned))
+
+
+def _is_theirs(ours: Ours | None, pin: Pin | None, stands: Value | Gone) -> bool:
+    if pin is not None and same(stands, pin.theirs):
+        return True  # as it was when it was pinned: that our wish came to agree makes it no less the user's
+    if ours is None:
+        return stands is not GONE
+    if same(stands, ours.value):
+        return False
+    return pin is None or not same(stands, pin.ours)

@@ -1,0 +1,198 @@
+"""Taking changes back. Where nobody edited the file since, the very bytes come back; else only our slots do.
+
+What was undone is pinned, so that the daemon does not do it again; `adopt` gives it back to advisor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import NamedTuple
+
+from advisor.errors import OutputError
+from advisor.gguf_header.errors import printable
+from advisor.managed.atomic import Standing, digest, look
+from advisor.managed.change import PlannedChange, apply_change, decode, edit_checked, make_diff
+from advisor.managed.ledger import Ledger
+from advisor.managed.merge import Ours, Pin
+from advisor.managed.records import Entry, FileRecord
+from advisor.managed.types import Format
+from advisor.slots import GONE, Gone, Slot, SlotChange, Value, same
+
+_KEPT = "you edited it since, so only advisor's own values were taken back and yours kept"
+
+
+def plan_undo(path: str, ledger: Ledger, formats: Mapping[str, Format], *, to_s: float | None = None) -> PlannedChange:
+    """Plan to take back the last change of `path` that is in force, or every one from the first made after `to_s` on.
+
+    "First" goes by the order of the changes, so a clock that was set back does no harm. Of changes older than those
+    that are kept, all are taken back. Raises OutputError when there is nothing to undo or it cannot be.
+    """
+    known = ledger.files.get(path)
+    if known is None or not known.applied:
+        raise OutputError(f"{printable(path)} has no change by advisor that could be undone.")
+    applied = known.applied
+    since = (
+        [entry for entry in applied if to_s is not None and entry.time_s > to_s] if to_s is not None else applied[-1:]
+    )
+    if to_s is not None and not since:
+        when = datetime.fromtimestamp(applied[-1].time_s).isoformat(" ", "seconds")
+        raise OutputError(f"{printable(path)} was last changed by advisor at {when}; give an earlier time.")
+    return _plan(path, ledger, since[0], formats, forget=False)
+
+
+def plan_restore(path: str, ledger: Ledger, formats: Mapping[str, Format]) -> PlannedChange:
+    """Plan to take back everything that advisor ever did to `path` and to forget it. Raises OutputError."""
+    known = ledger.files[path]
+    return _plan(path, ledger, known.history[0] if known.history else None, formats, forget=True)
+
+
+class Undone(NamedTuple):
+    """What `uninstall` did to one file: a sentence, or the error that left it as it was."""
+
+    path: str
+    done: str | None
+    error: str | None
+
+
+def uninstall(ledger: Ledger, formats: Mapping[str, Format], *, now_s: float) -> list[Undone]:
+    """Take back everything in every file. A file that cannot be restored is reported and stays in the ledger."""
+    results = []
+    for path in list(ledger.files):
+        try:
+            planned = plan_restore(path, ledger, formats)
+            apply_change(planned, ledger, now_s=now_s)
+            results.append(Undone(path, describe(planned), None))
+        except OutputError as error:
+            results.append(Undone(path, None, str(error)))
+    return results
+
+
+def describe(planned: PlannedChange) -> str:
+    """What an undo does, as one sentence."""
+    name = printable(planned.path)
+    if planned.note is not None:
+        return f"{name}: {planned.note}."
+    if planned.before == planned.after:
+        return f"{name} holds nothing of advisor's."
+    return f"{name} was removed, advisor had made it." if planned.after is None else f"{name} is as it was before."
+
+
+def _plan(
+    path: str, ledger: Ledger, first: Entry | None, formats: Mapping[str, Format], *, forget: bool
+) -> PlannedChange:
+    """Back to before `first`, the oldest change to take back; None when no change wrote anything."""
+    known = ledger.files[path]
+    fmt = formats.get(known.format)
+    standing = look(path)
+    wrote = {} if first is None or first is known.history[0] else _wrote_before(known, first)
+    note, whole = None, _bytes_before(known, first, standing, ledger)
+    if standing.data is None and forget:
+        after = None
+    elif whole is not None:
+        after = whole.data
+    elif standing.data is None:
+        raise OutputError(f"{printable(path)} does not exist any more, and advisor had made it; nothing to take back.")
+    else:
+        after = _by_slot(path, known, wrote, standing.data, fmt)
+        note = _KEPT if after != standing.data or not forget else None
+    before_slots, after_slots = _slots(path, standing.data, fmt), _slots(path, after, fmt)
+    touched = [slot for slot in dict.fromkeys((*known.wrote, *wrote)) if known.wrote.get(slot) != wrote.get(slot)]
+    changes = [SlotChange(slot, before_slots.get(slot, GONE), after_slots.get(slot, GONE)) for slot in touched]
+    record = None if forget else _undone(known, first, wrote, after_slots, touched, held=after is None)
+    return PlannedChange(
+        path=path, before=standing.data, after=after, diff=make_diff(path, standing.data, after),
+        changes=tuple(change for change in changes if not same(change.old, change.new)), note=note, standing=standing,
+        known=known, record=record, kind="undo",
+    )  # fmt: skip
+
+
+class _Whole(NamedTuple):
+    data: bytes | None
+
+
+def _bytes_before(known: FileRecord, first: Entry | None, standing: Standing, ledger: Ledger) -> _Whole | None:
+    """The very bytes before `first`, if nothing of the user's is lost with them."""
+    if first is None:
+        return None
+    if standing.data is None:
+        if first.backup is None:
+            return None
+    elif digest(standing.data) != known.sha256 or not all(
+        entry.clean for entry in known.history if entry.sequence > first.sequence
+    ):
+        return None
+    try:
+        return _Whole(ledger.backups.read(first.backup))
+    except OutputError:  # lost or damaged: our slots can still be taken back one by one
+        return None
+
+
+def _by_slot(path: str, known: FileRecord, wrote: Mapping[Slot, Ours], data: bytes, fmt: Format | None) -> bytes | None:
+    """The file with the slots that stand as we wrote them back to `wrote`, or to what was behind them."""
+    if fmt is None:
+        raise OutputError(
+            f"{printable(path)} has the format {printable(known.format)}, which this advisor lacks; update it."
+        )
+    mark, text = decode(path, data, fmt)
+    now = fmt.parse(text)
+    changes = []
+    for slot in dict.fromkeys((*known.wrote, *wrote)):
+        ours, earlier, stands = known.wrote.get(slot), wrote.get(slot), now.get(slot, GONE)
+        if ours is not None:
+            target = earlier.value if earlier is not None else ours.behind
+            is_ours = same(stands, ours.value)
+        else:
+            target = wrote[slot].value
+            is_ours = same(stands, wrote[slot].behind)
+        if is_ours and not same(stands, target):
+            changes.append(SlotChange(slot, stands, target))
+    edited = edit_checked(fmt, text, now, tuple(changes), printable(path))
+    if known.created and not wrote and edited == fmt.new_text:
+        return None
+    return data if edited == text else (mark + edited).encode()
+
+
+def _slots(path: str, data: bytes | None, fmt: Format | None) -> Mapping[Slot, Value | Gone]:
+    if data is None or fmt is None:
+        return {}
+    try:
+        return fmt.parse(decode(path, data, fmt)[1])
+    except OutputError:  # not what it was any more; its bytes can still be put back
+        return {}
+
+
+def _wrote_before(known: FileRecord, first: Entry) -> dict[Slot, Ours]:
+    wrote = dict(known.wrote)
+    for entry in reversed(known.applied):
+        if entry.sequence >= first.sequence:
+            for slot, ours in entry.wrote_before:
+                if ours is None:
+                    wrote.pop(slot, None)
+                else:
+                    wrote[slot] = ours
+    return wrote
+
+
+def _undone(
+    known: FileRecord,
+    first: Entry | None,
+    wrote: dict[Slot, Ours],
+    slots: Mapping[Slot, Value | Gone],
+    touched: list[Slot],
+    *,
+    held: bool,
+) -> FileRecord:
+    """The record afterwards: what was undone stays as it is now, although advisor would write it again."""
+    sequence = first.sequence if first is not None else 0
+    history = tuple(
+        entry._replace(undone=True) if entry.kind == "apply" and entry.sequence >= sequence else entry
+        for entry in known.history
+    )
+    if held:
+        return known._replace(held=True, wrote={}, pinned={}, history=history)
+    pins = {
+        slot: Pin(slots.get(slot, GONE), ours.value if (ours := known.wrote.get(slot)) is not None else GONE)
+        for slot in touched
+    }
+    return known._replace(wrote=wrote, pinned={**known.pinned, **pins}, history=history)

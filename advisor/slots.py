@@ -1,0 +1,58 @@
+"""Places in a config file and what stands there: formats edit them, managed files decide about them.
+
+A slot is the path of one value, such as ("qwen3-8b", "ctx-size"). `None` is a value (JSON's null); that nothing stands
+in a slot is GONE.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple, TypeAlias
+
+Slot: TypeAlias = tuple[str, ...]
+Value: TypeAlias = str | int | float | bool | list["Value"] | dict[str, "Value"] | None
+
+
+class Gone(Enum):
+    """The type of GONE, so that a type checker knows it from a value."""
+
+    GONE = "gone"
+
+    def __repr__(self) -> str:
+        return "GONE"
+
+
+GONE = Gone.GONE
+
+
+class SlotChange(NamedTuple):
+    """One slot that gets another value."""
+
+    slot: Slot
+    old: Value | Gone
+    new: Value | Gone
+
+
+def same(one: object, other: object) -> bool:
+    """Whether two values (or GONE) are the same to a config file: true is not 1, nan is nan, 1 is 1.0."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
+    return bool(one == other or (one != one and other != other))
+
+
+def is_plain(value: object) -> bool:
+    """Whether a value can be remembered as JSON; dates of TOML and YAML cannot."""
+    if isinstance(value, list):
+        return all(map(is_plain, value))
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and is_plain(item) for key, item in value.items())
+    return value is None or value is GONE or isinstance(value, (str, int, float))
+
+
+def shown(slot: Slot) -> str:
+    """A slot as messages name it."""
+    return ".".join(slot)
