@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from advisor.watch.settle import Settler
@@ -52,14 +54,13 @@ def test_a_file_that_changes_between_the_looks_has_not_settled():
 
 
 def test_looks_at_a_growing_file_become_rare_and_its_last_event_ends_that():
-    settler, times, now, size = Settler(), [], 0.0, 0
+    settler, times, now, sizes = Settler(), [], 0.0, itertools.count(1)
     settler.note("a", 0.0)
     while now < 200:
         now = settler.next_due()
-        size += 1
         times.append(now)
-        assert settler.take(now, lambda path: (size,)) is None
-    gaps = [round(b - a, 3) for a, b in zip(times, times[1:], strict=False)]
+        assert settler.take(now, lambda path: next(sizes)) is None
+    gaps = [round(b - a, 3) for a, b in itertools.pairwise(times)]
     assert gaps == sorted(gaps)
     assert max(gaps) == 30
     assert len(times) < 15
