@@ -30,6 +30,9 @@ VERBS = {
     "scan": ("advisor.cli.scan", "every model in every store with its verdict"),
     "hardware": ("advisor.cli.hardware", "what was found and what is planned with"),
     "rules": ("advisor.cli.rules", "the rules in force and where each value comes from"),
+    "daemon": ("advisor.cli.daemon", "watch model folders and keep the settings of engines right"),
+    "status": ("advisor.cli.status", "what the daemon watches, did last, and where it fails"),
+    "service": ("advisor.cli.service", "install the daemon as a service of yours, remove it, look at it"),
     "doctor": ("advisor.cli.doctor", "one report for a bug report"),
 }
 
