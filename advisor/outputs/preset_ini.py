@@ -13,9 +13,9 @@ import stat
 import tempfile
 
 from advisor.errors import OutputError
+from advisor.outputs.ini_text import carries, section_fits
 
 _HEADER = "; written by advisor, edits are noticed and kept. content-sha256="
-_FORBIDDEN = "#;\r\n\x00"
 _FILES = frozenset(("lora", "mmproj", "spec-draft-model"))  # the server runs in a folder of its own
 
 
@@ -24,7 +24,7 @@ def section_name(model_path: str) -> str:
     name = os.path.basename(model_path)
     for ending in (".gz", ".json", ".gguf"):
         name = name.removesuffix(ending)
-    if not name or any(char in "[]:" + _FORBIDDEN for char in name) or not name.isprintable() or name != name.strip():
+    if not section_fits(name):
         raise OutputError(
             f"{_shown(model_path)}: a preset section cannot be named '{_shown(name)}'; "
             f"rename the file or link it under a plain name."
@@ -35,14 +35,14 @@ def section_name(model_path: str) -> str:
 def render_section(model_path: str, options: list[tuple[str, str]]) -> str:
     """One section. Raises OutputError for a value that the format cannot carry."""
     path = os.path.abspath(model_path)
-    if any(char in _FORBIDDEN for char in path) or not path.isprintable() or path != path.strip():
+    if not carries(path):
         raise OutputError(
             f"{_shown(path)}: presets cannot hold '#', ';' or control characters in a path, because everything after "
             f"them is read as a comment; rename the file or link it under a plain name."
         )
     options = [(name, _absolute(name, value) if name in _FILES else value) for name, value in options]
     for name, value in options:
-        if any(char in _FORBIDDEN for char in value) or not value.isprintable() or value != value.strip():
+        if not carries(value):
             raise OutputError(
                 f"{name} '{_shown(value)}': presets cannot hold '#', ';' or control characters in a value, because "
                 f"everything after them is read as a comment; write it another way or leave --output away."

@@ -1,0 +1,124 @@
+"""What the formats share: the law that every edit keeps, and refusals model by model."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+from advisor.errors import OutputError
+from advisor.gguf_header.errors import excerpt
+from advisor.outputs.types import GONE, Gone, OutputModel, Slot, Value
+
+MAX_TEXT_CHARACTERS = 4 << 20  # far above any config, far below what would make a parser slow
+_BOM = "\ufeff"
+
+
+def identity(value: Value) -> str:
+    """A text that is the same for equal values of equal types only: 1, 1.0, True and "1" differ."""
+    return json.dumps(value, sort_keys=True, default=repr)
+
+
+def changed(before: Mapping[Slot, Value], changes: Mapping[Slot, Value | Gone]) -> dict[Slot, Value | Gone]:
+    """Those of `changes` that differ from what stands there."""
+    return {
+        slot: value
+        for slot, value in changes.items()
+        if (slot in before if value is GONE else slot not in before or identity(before[slot]) != identity(value))
+    }
+
+
+def applied(before: Mapping[Slot, Value], changes: Mapping[Slot, Value | Gone]) -> dict[Slot, Value]:
+    """`before` with `changes`."""
+    return {slot: value for slot, value in {**before, **changes}.items() if value is not GONE}
+
+
+class Format(ABC):
+    """A base for outputs: `_slots` and `_edit` are the format's own part."""
+
+    name: str
+    title: str
+    engine = "llama.cpp"
+    shares = "own"
+    per_model = False
+    new_text = ""
+
+    def slots(self, models: Sequence[OutputModel], supported: frozenset[str] | None = None) -> dict[Slot, Value]:
+        """See Output."""
+        if self.per_model and len(models) != 1:
+            raise OutputError(f"{self.title} takes one file for each model; {len(models)} were given for one.")
+        taken: dict[str, str] = {}
+        found: dict[Slot, Value] = {}
+        for model in models:
+            if model.id in taken:
+                raise OutputError(
+                    f"'{excerpt(model.id)}' names two models, {excerpt(taken[model.id])} and "
+                    f"{excerpt(model.model_path)}; rename one of them."
+                )
+            taken[model.id] = model.model_path
+            found.update(self._slots(model, supported))
+        return found
+
+    def refusals(self, models: Sequence[OutputModel], supported: frozenset[str] | None = None) -> dict[str, str]:
+        """See Output."""
+        reasons: dict[str, str] = {}
+        for model in models:
+            try:
+                self.slots([model], supported)
+            except OutputError as error:
+                reasons[model.id] = str(error)
+        return reasons
+
+    def parse(self, text: str) -> dict[Slot, Value]:
+        """See Output."""
+        if len(text) > MAX_TEXT_CHARACTERS:
+            raise OutputError(f"this is no config of {self.title}: it is larger than 4 MiB; give another file.")
+        return self._parse(text.removeprefix(_BOM))
+
+    def edit(self, text: str, changes: Mapping[Slot, Value | Gone]) -> str:
+        """See Output."""
+        before = self.parse(text)
+        wanted = changed(before, changes)
+        if not wanted:
+            return text
+        mark = _BOM if text.startswith(_BOM) else ""
+        after = mark + self._edit(text.removeprefix(_BOM), wanted)
+        if identity_of(self.parse(after)) != identity_of(applied(before, wanted)):
+            raise OutputError(
+                f"{self.title}'s config is written in a way that advisor cannot change safely; change it by hand: "
+                f"{', '.join(excerpt('.'.join(slot)) for slot in list(wanted)[:5])}."
+            )
+        return after
+
+    def validate(self, text: str) -> None:
+        """See Output."""
+        self.parse(text)
+
+    def fixed(self) -> Mapping[str, Value]:
+        """See Output."""
+        return {}
+
+    def file_name(self, model: OutputModel) -> str:
+        """See Output."""
+        raise OutputError(f"{self.title} keeps all models in one file, also {excerpt(model.id)}.")
+
+    @abstractmethod
+    def expresses(self) -> frozenset[str]:
+        """See Output."""
+
+    @abstractmethod
+    def _slots(self, model: OutputModel, supported: frozenset[str] | None) -> dict[Slot, Value]:
+        """The slots of one model."""
+
+    @abstractmethod
+    def _parse(self, text: str) -> dict[Slot, Value]:
+        """`parse` for a text without byte order mark."""
+
+    @abstractmethod
+    def _edit(self, text: str, changes: Mapping[Slot, Value | Gone]) -> str:
+        """`edit` for a text without byte order mark, with changes that change something."""
+
+
+def identity_of(slots: Mapping[Slot, Value]) -> dict[Slot, str]:
+    """`slots` made comparable."""
+    return {slot: identity(value) for slot, value in slots.items()}

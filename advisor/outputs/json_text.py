@@ -1,0 +1,115 @@
+"""JSON, byte for byte: places of values, edits, and the check that nothing else changed."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from advisor.errors import OutputError
+from advisor.gguf_header.errors import excerpt
+from advisor.outputs.base import identity
+from advisor.outputs.line_text import spliced
+from advisor.outputs.shape import Keys, Listed, applied_to, operations
+from advisor.outputs.tree_text import Entry, Node, Splice, containers, edit_in_brackets, find, step_of
+from advisor.outputs.types import Gone, Slot, Value
+
+_BLANK = re.compile(r"[ \t\r\n]*")
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_SCALAR = re.compile(r"[^\s,\]}]+")
+_MAX_DEPTH = 50
+
+
+def data_of(text: str, title: str) -> Any:
+    """The document. Raises OutputError for text that is no JSON, and for keys that stand twice in an object."""
+    try:
+        return json.loads(text, object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        raise OutputError(f"this is no config of {title}: {excerpt(str(error))}; correct it.") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len({key for key, _ in pairs}) != len(pairs):
+        raise ValueError("a key stands twice in one object")
+    return dict(pairs)
+
+
+def nodes_of(text: str) -> Node:
+    """The places of a valid document's values. Raises OutputError for one that is nested too deep."""
+    return _node(text, _skip(text, 0), 0)
+
+
+def _skip(text: str, at: int) -> int:
+    match = _BLANK.match(text, at)
+    return match.end() if match else at
+
+
+def _node(text: str, start: int, depth: int) -> Node:
+    if depth > _MAX_DEPTH:
+        raise OutputError("the JSON is nested deeper than any config; give another file.")
+    if text[start] not in "{[":
+        match = (_STRING if text[start] == '"' else _SCALAR).match(text, start)
+        return Node("scalar", start, match.end() if match else start, False)
+    kind, closing = ("map", "}") if text[start] == "{" else ("list", "]")
+    entries = []
+    at = _skip(text, start + 1)
+    while text[at] != closing:
+        first, key = at, None
+        if kind == "map":
+            match = _STRING.match(text, at)
+            end = match.end() if match else at
+            key = json.loads(text[at:end])
+            at = _skip(text, _skip(text, end) + 1)
+        node = _node(text, at, depth + 1)
+        entries.append(Entry(key, first, node))
+        at = _skip(text, node.end)
+        at = _skip(text, at + 1) if text[at] == "," else at
+    return Node(kind, start, at + 1, True, tuple(entries))
+
+
+def written(value: Value, indent: str = "", step: str = "  ", newline: str = "\n") -> str:
+    """A value as JSON; containers over several lines when `indent`, that of their first line, is not empty."""
+    if not indent or not isinstance(value, dict | list) or not value:
+        return _escaped(json.dumps(value, ensure_ascii=False))
+    inner = indent + step
+    if isinstance(value, list):
+        if not any(isinstance(item, dict | list) for item in value):
+            return _escaped(json.dumps(value, ensure_ascii=False))
+        lines = [written(item, inner, step, newline) for item in value]
+    else:
+        lines = [f"{written(key)}: {written(item, inner, step, newline)}" for key, item in value.items()]
+    opening, closing = "[]" if isinstance(value, list) else "{}"
+    return f"{opening}{newline}{inner}" + f",{newline}{inner}".join(lines) + f"{newline}{indent}{closing}"
+
+
+def _escaped(text: str) -> str:
+    """JSON with everything invisible escaped: marks that turn the direction of text do not belong in a config."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
+
+
+def edit_json(text: str, changes: Mapping[Slot, Value | Gone], shape: Keys | Listed, title: str) -> str:
+    """`text` with the changes and every other byte as it was. Raises OutputError where that cannot be done."""
+    data = data_of(text, title)
+    ops = operations(data, shape, changes)
+    root = nodes_of(text)
+    newline = "\r\n" if "\r\n" in text else "\n"
+    splices: list[Splice] = []
+    for op in ops:
+        if op.kind == "replace":
+            node = find(root, op.path)[2]
+            splices.append((node.start, node.end, written(op.value)))
+
+    def entry(key: str | None, value: Any, indent: str) -> str:
+        return ("" if key is None else f"{written(key)}: ") + written(value, indent, step_of(text), newline)
+
+    for todo in containers(root, ops):
+        if todo.node.kind == "scalar":
+            raise OutputError(f"{title}'s config holds null where values belong; take it out.")
+        splices += edit_in_brackets(text, todo, entry, spread=True)
+    after = spliced(text, splices)
+    if identity(data_of(after, title)) != identity(applied_to(data, ops)):
+        raise OutputError(f"{title}'s config is written in a way that advisor cannot change safely; change it by hand.")
+    return after

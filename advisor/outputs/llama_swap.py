@@ -1,0 +1,119 @@
+"""llama-swap: a file of our own in its config folder (`-config-dir`), merged there with the user's.
+
+Format facts: llama-swap v250, read, not run. An id in two files is an error that stops it, so ids that stand in the
+user's files are left out. `cmd` is split like a shell does, without a shell; ${...} are its macros and cannot be
+escaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from advisor.errors import OutputError
+from advisor.gguf_header.errors import excerpt
+from advisor.outputs.base import Format
+from advisor.outputs.carry import check_printable, without_controls
+from advisor.outputs.command import quote
+from advisor.outputs.option_names import known_to
+from advisor.outputs.shape import LEAF, Keys, slots_in
+from advisor.outputs.types import Gone, OutputModel, Slot, Value
+from advisor.outputs.wanted import ALL_SETTINGS, Wanted, spelled_out
+from advisor.outputs.yaml_text import data_of, edit_yaml
+
+_SHAPE = Keys(None, {"models": Keys(Keys(LEAF))})
+
+
+def ids_in(text: str) -> frozenset[str]:
+    """The model ids and aliases that a config file of llama-swap holds. Raises OutputError for other text."""
+    found: set[str] = set()
+    for slot, value in slots_in(data_of(text, LlamaSwap.title), _SHAPE).items():
+        found.add(slot[1])
+        if slot[2] == "aliases" and isinstance(value, list):
+            found |= {alias for alias in value if isinstance(alias, str)}
+    return frozenset(found)
+
+
+class LlamaSwap(Format):
+    """See the module. `taken`: ids of the user's own files; `program`: how llama-server is started."""
+
+    name = "llama-swap"
+    title = "llama-swap"
+    new_text = "# managed by advisor; edits are detected and kept\n"
+
+    def __init__(self, taken: Collection[str] = (), program: str = "llama-server") -> None:
+        self._taken, self._program = frozenset(taken), program
+
+    def without(self, ids: Collection[str]) -> LlamaSwap:
+        """The same for a folder in whose other files these ids stand."""
+        return LlamaSwap(ids, self._program)
+
+    def started_by(self, program: str) -> LlamaSwap:
+        """The same with another llama-server, a path."""
+        return LlamaSwap(self._taken, program)
+
+    def expresses(self) -> frozenset[str]:
+        """Everything: the command is llama-server's."""
+        return ALL_SETTINGS
+
+    def _slots(self, model: OutputModel, supported: frozenset[str] | None) -> dict[Slot, Value]:
+        wanted = Wanted(model._replace(options=tuple(spelled_out(model))), self.title)
+        if model.id in self._taken:
+            wanted.refuse("its id stands in another file of the config folder; rename one of the two")
+        words = [
+            f"{self._word(self._program, 'program', wanted)} --port ${{PORT}}",
+            f"--model {self._word(model.model_path, 'path', wanted)}",
+        ]
+        for name, value in known_to(wanted.rest(), supported, model.id):
+            words.append(f"--{name} {self._word(value, name, wanted)}" if value else f"--{name}")
+        check_printable(model.id, "name", model.id)
+        found: dict[Slot, Value] = {("models", model.id, "cmd"): "\n".join(words)}
+        if model.description:
+            found["models", model.id, "description"] = without_controls(model.description).replace("${", "$ {")
+        aliases = [alias for alias in model.aliases if alias not in self._taken and alias != model.id]
+        for alias in aliases:
+            check_printable(alias, "alias", model.id)
+        if aliases:
+            found["models", model.id, "aliases"] = aliases
+        found["models", model.id, "metadata"] = {"managed_by": "advisor"}
+        return found
+
+    def _word(self, text: str, what: str, wanted: Wanted) -> str:
+        if "${" in text:
+            wanted.refuse(f"the {what} '{excerpt(text)}' holds '${{', which begins a macro; rename the file or link it")
+        check_printable(text, what, wanted.model.id)
+        return quote(text)
+
+    def slots(self, models: Sequence[OutputModel], supported: frozenset[str] | None = None) -> dict[Slot, Value]:
+        """Also: an alias that is another model's id or alias is left out."""
+        found = super().slots(models, supported)
+        used = {model.id for model in models}
+        for model in models:
+            slot = ("models", model.id, "aliases")
+            aliases = [alias for alias in found.get(slot, ()) if alias not in used]
+            used.update(aliases)
+            if aliases:
+                found[slot] = aliases
+            else:
+                found.pop(slot, None)
+        return found
+
+    def _parse(self, text: str) -> dict[Slot, Value]:
+        return slots_in(data_of(text, self.title), _SHAPE)
+
+    def _edit(self, text: str, changes: Mapping[Slot, Value | Gone]) -> str:
+        return edit_yaml(text, changes, _SHAPE, self.title)
+
+    def validate(self, text: str) -> None:
+        """Also: every model has a command, and none has a taken id. Raises OutputError."""
+        parsed = self.parse(text)
+        for model_id in {slot[1] for slot in parsed}:
+            command = parsed.get(("models", model_id, "cmd"))
+            if not isinstance(command, str) or not command.strip():
+                raise OutputError(f"llama-swap's model '{excerpt(model_id)}' has no cmd; take it out or give it one.")
+            if model_id in self._taken:
+                raise OutputError(
+                    f"llama-swap's model '{excerpt(model_id)}' stands in another file too; take it out of one of them."
+                )
+
+
+OUTPUT = LlamaSwap()

@@ -1,0 +1,82 @@
+"""What every config format offers: models in, single values ("slots") in a text out, and nothing else touched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+
+from advisor.memory.types import MemoryPlan
+
+Value: TypeAlias = Any  # JSON-like: str, int, float, bool, None, list, dict
+Slot: TypeAlias = tuple[str, ...]  # the path of one value, such as ("qwen3-8b", "ctx-size")
+
+
+class Gone(Enum):
+    """The mark of a value that is to be taken out."""
+
+    GONE = "gone"
+
+
+GONE: Final = Gone.GONE
+
+
+class OutputModel(NamedTuple):
+    """One model to be written into a config.
+
+    `options` are llama-server's, from `command.server_options`. `n_layer_all` counts the blocks. Names and paths come
+    from files and are not trusted.
+    """
+
+    id: str  # how engines are to list it
+    model_path: str  # absolute
+    plan: MemoryPlan
+    options: tuple[tuple[str, str], ...]
+    n_layer_all: int
+    description: str = ""
+    aliases: tuple[str, ...] = ()
+    store_name: str | None = None  # as its store calls it, such as Ollama's "qwen3:8b"
+    architecture: str = ""
+
+
+class Output(Protocol):
+    """One config format. Pure: texts in, texts out; files are the business of `advisor.managed`."""
+
+    name: str  # "llama-server-preset"
+    title: str  # as people call the program
+    engine: str  # the name of its rules in rules/engines: "llama.cpp", "ollama", ...
+    shares: str  # "own": the whole file is ours; "merge": someone else's file in which single values are ours
+    per_model: bool  # one file for each model
+    new_text: str  # what a new file starts with
+
+    def slots(self, models: Sequence[OutputModel], supported: frozenset[str] | None) -> dict[Slot, Value]:
+        """Everything that is to stand in the file for `models`.
+
+        `supported`: the option names that the user's own llama-server lists in its help, None = not known. Raises
+        OutputError, with the model and the reason, for what the format cannot carry.
+        """
+
+    def refusals(self, models: Sequence[OutputModel], supported: frozenset[str] | None = None) -> dict[str, str]:
+        """The reason for each model id that the format cannot carry, so that one does not stop the others."""
+
+    def parse(self, text: str) -> dict[Slot, Value]:
+        """Every value that stands where slots can be, the user's own included. Raises OutputError for other text."""
+
+    def edit(self, text: str, changes: Mapping[Slot, Value | Gone]) -> str:
+        """`text` with exactly these slots set or taken out; every other byte stays.
+
+        Afterwards `parse` gives what it gave before, with the changes applied. Raises OutputError, and so changes
+        nothing, where that cannot be done.
+        """
+
+    def validate(self, text: str) -> None:
+        """Hold `text` against the rules of the program that reads it, as far as known. Raises OutputError."""
+
+    def expresses(self) -> frozenset[str]:
+        """The names of RunSettings that the format can say."""
+
+    def fixed(self) -> Mapping[str, Value]:
+        """What the other settings are there, as far as the format or its program decides it."""
+
+    def file_name(self, model: OutputModel) -> str:
+        """Where the file of a model stands, below the target's folder; only with `per_model`. Raises OutputError."""

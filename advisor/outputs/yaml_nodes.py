@@ -1,0 +1,122 @@
+"""A YAML document as plain data and as places in its text. ruamel.yaml parses; nothing is ever written by it."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from advisor.errors import OutputError
+from advisor.gguf_header.errors import excerpt
+from advisor.outputs.tree_text import Entry, Node
+
+_MAX_NODES = 200_000  # aliases unfolded: a few lines of them can stand for billions
+_COMMENT = re.compile(r"(?:^|(?<=[ \t]))#[^\r\n]*", re.MULTILINE)
+
+
+class Document(NamedTuple):
+    """`data` is not to be changed. `scalars` are the places of every key and scalar, in the order of the text."""
+
+    data: Any
+    root: Node | None  # None: nothing but comments
+    scalars: tuple[tuple[int, int], ...]
+
+
+@lru_cache(maxsize=4)  # an edit looks at the text before and after more than once
+def document(text: str, title: str) -> Document:
+    """Raises OutputError for text that is no single YAML document, or too large."""
+    from ruamel.yaml import YAML
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yaml = YAML(typ="safe", pure=True)
+            constructor, _ = yaml.get_constructor_parser(text)
+            node = constructor.composer.get_single_node()
+            if node is None:
+                return Document({}, None, ())
+            _count(node, {})
+            places = _Places(text)
+            root = places.node(node, -1)
+            data = constructor.construct_document(node)
+    except OutputError:
+        raise
+    except Exception as error:  # ruamel raises errors of many kinds on broken text
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise OutputError(f"this is no config of {title}: {excerpt(reason)}; correct it.") from None
+    return Document({} if data is None else data, root, tuple(sorted(places.scalars)))
+
+
+def _count(node: Any, known: dict[int, int]) -> int:
+    """Nodes below and with `node`, aliases unfolded. Raises OutputError for too many and for circles."""
+    if id(node) in known:
+        if not known[id(node)]:
+            raise OutputError("the YAML holds an alias to what it stands in; write it out.")
+        return known[id(node)]
+    known[id(node)] = 0
+    below = [child for pair in node.value for child in pair] if node.id == "mapping" else node.value
+    total = 1 + (sum(_count(child, known) for child in below) if node.id != "scalar" else 0)
+    if total > _MAX_NODES:
+        raise OutputError("the YAML is larger than any config; give another file.")
+    known[id(node)] = total
+    return total
+
+
+class _Places:
+    """Nodes of ruamel to ours."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.scalars = text, list[tuple[int, int]]()
+
+    def node(self, node: Any, after: int) -> Node:
+        """`after`: where the key or bracket before it begins. What begins earlier is an alias."""
+        start, end = node.start_mark.index, node.end_mark.index
+        if start < after:
+            return Node("alias", after, after, False)
+        if node.id == "scalar":
+            end = start + len(self.text[start:end].rstrip()) if node.style in ("|", ">") else end
+            self._add_scalar(start, end, node.style)
+            return Node("scalar", start, end, False)
+        entries = self._entries(node)
+        in_brackets = bool(node.flow_style)
+        if in_brackets:  # behind an anchor or a tag
+            start = self.text.index("{" if node.id == "mapping" else "[", start)
+        end = end if in_brackets else max((entry.node.end for entry in entries), default=end)
+        return Node("map" if node.id == "mapping" else "list", start, end, in_brackets, tuple(entries))
+
+    def _add_scalar(self, start: int, end: int, style: str | None) -> None:
+        comment = _COMMENT.search(self.text, start, end) if style in ("|", ">") else None
+        first_line = re.search(r"[\r\n]", self.text[start:end])
+        if comment is not None and first_line is not None and comment.start() < start + first_line.start():
+            self.scalars += [(start, comment.start()), (comment.end(), end)]
+        else:
+            self.scalars.append((start, end))
+
+    def _entries(self, node: Any) -> list[Entry]:
+        found = []
+        for child in node.value:
+            if node.id == "mapping":
+                name, content = child
+                first = name.start_mark.index
+                found.append(Entry(str(name.value), first, self.node(content, name.end_mark.index)))
+                self.scalars.append((first, name.end_mark.index))
+                continue
+            below = self.node(child, found[-1].node.end if found else node.start_mark.index)
+            first = below.start
+            if not node.flow_style:
+                first = len(self.text[:first].rstrip()) - 1  # the dash
+            found.append(Entry(None, first, below))
+        return found
+
+
+def comments(text: str, scalars: tuple[tuple[int, int], ...]) -> list[tuple[int, int]]:
+    """Places of the comments of a document."""
+    found = []
+    index = 0
+    for match in _COMMENT.finditer(text):
+        while index < len(scalars) and scalars[index][1] <= match.start():
+            index += 1
+        if index == len(scalars) or match.start() < scalars[index][0]:
+            found.append(match.span())
+    return found

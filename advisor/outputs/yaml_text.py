@@ -1,0 +1,137 @@
+"""YAML, byte for byte: single values set and taken out in the text itself, and the check that nothing else changed."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Mapping
+from typing import Any
+
+from advisor.errors import OutputError
+from advisor.outputs.base import identity
+from advisor.outputs.line_text import lines_of, newline_of, spliced, with_open_end
+from advisor.outputs.shape import Keys, Listed, applied_to, operations
+from advisor.outputs.tree_text import Container, Node, Splice, containers, edit_in_brackets, find, step_of
+from advisor.outputs.types import Gone, Slot, Value
+from advisor.outputs.yaml_nodes import comments, document
+from advisor.outputs.yaml_scalars import block, entry, in_brackets, key, scalar
+
+_BLANKS = re.compile(" *")
+
+
+def data_of(text: str, title: str) -> Any:
+    """The document, not to be changed; an empty one is an empty map. Raises OutputError."""
+    return document(text, title).data
+
+
+def edit_yaml(text: str, changes: Mapping[Slot, Value | Gone], shape: Keys | Listed, title: str) -> str:
+    """`text` with the changes and every other byte as it was. Raises OutputError where that cannot be done."""
+    expected = applied_to(data_of(text, title), operations(data_of(text, title), shape, changes))
+    after = with_open_end(text, lambda whole: _Edit(whole, title).done(changes, shape))
+    if identity(data_of(after, title)) != identity(expected):
+        raise OutputError(f"{title}'s config is written in a way that advisor cannot change safely; change it by hand.")
+    return after
+
+
+class _Edit:
+    def __init__(self, text: str, title: str) -> None:
+        self.text, self.newline, self.title = text, newline_of(text), title
+        self.document = document(text, title)
+        self.comments = comments(text, self.document.scalars)
+        self.lines = lines_of(text)
+        self.starts = [line[0] for line in self.lines]
+
+    def done(self, changes: Mapping[Slot, Value | Gone], shape: Keys | Listed) -> str:
+        ops = operations(self.document.data, shape, changes)
+        root = self.document.root
+        if root is None:
+            added = "".join(entry(op.key, op.value, "", self.newline) for op in ops)
+            return self.text + added
+        splices: list[Splice] = []
+        for op in ops:
+            if op.kind == "replace":
+                holder, _, node = find(root, op.path)
+                splices.append(self._replaced(node, op.value, holder))
+        for todo in containers(root, ops):
+            if todo.node.in_brackets:
+                splices += edit_in_brackets(self.text, todo, _in_brackets, spread=False)
+            elif todo.node.kind == "scalar":
+                splices.append(self._filled(todo, root))
+            else:
+                splices += self._in_block(todo)
+        return spliced(self.text, splices)
+
+    def _refuse(self) -> OutputError:
+        return OutputError(f"{self.title}'s config uses YAML that advisor does not change; change it by hand.")
+
+    def _replaced(self, node: Node, value: Value, holder: Node) -> Splice:
+        old = self.text[node.start : node.end]
+        line = self._line_of(node.start)
+        if (
+            node.kind == "alias"
+            or old[:1] in tuple("&*!")
+            or any(node.start <= start < node.end for start, _ in self.comments)
+        ):
+            raise self._refuse()
+        rest = self.text[node.end : self._line_of(node.end)[1]]
+        new = None
+        if not holder.in_brackets and not rest.strip():
+            new = block(value, self._indent(line[0]), self.newline)
+        new = new or (scalar(value, old) if not isinstance(value, dict | list) else in_brackets(value))
+        return node.start, node.end, new if old or self.text[node.start - 1 : node.start] != ":" else f" {new}"
+
+    def _filled(self, todo: Container, root: Node) -> Splice:
+        """New entries below a key that has no value yet."""
+        if todo.node.start != todo.node.end or todo.node is root:
+            raise self._refuse()
+        start, _, end = self._line_of(max(todo.node.start - 1, 0))
+        indent = self._indent(start) + step_of(self.text)
+        return end, end, "".join(entry(name, value, indent, self.newline) for name, value in todo.inserted)
+
+    def _in_block(self, todo: Container) -> list[Splice]:
+        entries = todo.node.entries
+        if todo.node.kind == "alias" or not entries:
+            raise self._refuse()
+        splices: list[Splice] = []
+        for index in todo.deleted:
+            splices += self._without(entries[index].start, entries[index].node.end)
+        if todo.inserted:
+            start = self._line_of(entries[0].start)[0]
+            indent = " " * (entries[0].start - start)
+            end = self._line_of(max(entries[-1].node.end - 1, 0))[2]
+            added = "".join(entry(name, value, indent, self.newline) for name, value in todo.inserted)
+            splices.append((end, end, added))
+        return splices
+
+    def _without(self, start: int, end: int) -> list[Splice]:
+        """The lines from `start` to `end` taken out; their comments and the blank lines between them stay."""
+        splices = []
+        for first, stop, after in self.lines:
+            if after <= start or first >= max(end, start + 1):
+                continue
+            if first <= start and self.text[first:start].strip():
+                raise self._refuse()
+            comment = next((place for place in self.comments if first <= place[0] < after), None)
+            content = self.text[first : comment[0] if comment else stop]
+            if not content.strip() and not self._in_scalar(first):
+                continue
+            kept = ""
+            if comment is not None:
+                kept = self._indent(first) + self.text[comment[0] : after]
+            splices.append((first, after, kept))
+        return splices
+
+    def _in_scalar(self, at: int) -> bool:
+        return any(start <= at < end for start, end in self.document.scalars)
+
+    def _line_of(self, at: int) -> tuple[int, int, int]:
+        """The line that holds a place."""
+        return self.lines[bisect_right(self.starts, at) - 1]
+
+    def _indent(self, line_start: int) -> str:
+        match = _BLANKS.match(self.text, line_start)
+        return match[0] if match else ""
+
+
+def _in_brackets(name: str | None, value: Any, _indent: str) -> str:
+    return ("" if name is None else f"{key(name)}: ") + in_brackets(value)
