@@ -133,6 +133,20 @@ class RuleFolders:
                 total.update(content)
         return f"sha256:{total.hexdigest()}"
 
+    def fingerprint(self) -> str:
+        """Hash of every rule file in every folder, read or not: what any answer may depend on."""
+        from hashlib import sha256
+
+        total = sha256()
+        for folder in ("", "engines", "arch"):
+            for name in self.names(folder):
+                for layer, base in enumerate(self._folders):
+                    content = self._read(os.path.join(base, name))
+                    if content is not None:
+                        total.update(f"{name}\0{layer}\0{len(content)}\0".encode())
+                        total.update(content)
+        return total.hexdigest()
+
     def _read(self, path: str) -> bytes | None:
         try:
             # O_NONBLOCK: opening a FIFO must not wait for a writer

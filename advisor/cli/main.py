@@ -27,6 +27,7 @@ VERBS = {
     "inspect": ("advisor.cli.inspect", "what a model file is"),
     "verify": ("advisor.cli.verify", "ask the installed engine, without loading weights, and compare"),
     "observe": ("advisor.cli.observe", "read the memory in the log of a real load, and compare"),
+    "scan": ("advisor.cli.scan", "every model in every store with its verdict"),
     "hardware": ("advisor.cli.hardware", "what was found and what is planned with"),
     "rules": ("advisor.cli.rules", "the rules in force and where each value comes from"),
     "doctor": ("advisor.cli.doctor", "one report for a bug report"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from advisor.errors import ModelError
-from advisor.ggml_types import GGML_TYPES
+from advisor.ggml_types import GGML_TYPES, tensor_bytes
 from advisor.gguf_header.types import GgufHeader
 from advisor.model.arch_rule import ArchRule
 from advisor.model.kinds import KIND_TEXT, kind_of
@@ -84,7 +84,7 @@ def describe(header: GgufHeader, rule: ArchRule, *, load_mtp: bool = False, draf
         architecture=architecture,
         family=rule.family,
         confidence="verified" if rule.checked == "measured" else "assumed",
-        quantization=_quantization(header, tensors),
+        quantization=quantization_of(header),
         n_layer_all=n_layer_all,
         n_layer=n_layer,
         n_embd=n_embd,
@@ -126,14 +126,14 @@ def _window_pattern(meta: Metadata, rule: ArchRule, n_layer_all: int) -> str:
     return "chunked" if rule.window.get("chunked") else "symmetric" if rule.window.get("symmetric") else "sliding"
 
 
-def _quantization(header: GgufHeader, tensors: list[WeightTensor]) -> str:
+def quantization_of(header: GgufHeader) -> str:
     """What general.file_type says; without it the type that holds most of the weights."""
     file_type = header.metadata.get("general.file_type")
     if isinstance(file_type, int) and file_type % 1024 in _FILE_TYPES:
         return _FILE_TYPES[file_type % 1024]
     shares: Counter[int] = Counter()
-    for tensor in tensors:
-        shares[tensor.ggml_type] += tensor.n_bytes
+    for tensor in header.tensors:
+        shares[tensor.ggml_type] += tensor_bytes(GGML_TYPES[tensor.ggml_type], tensor.shape)
     return GGML_TYPES[shares.most_common(1)[0][0]].name.upper() if shares else "unknown"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from io import FileIO
 
 from advisor.gguf_header.errors import excerpt, printable
@@ -26,9 +26,6 @@ _KINDS = (
     (stat.S_ISBLK, "a device"),
     (stat.S_ISDIR, "a folder"),
 )
-_UNFINISHED_STARTS = ("incomplete-", "downloading_", ".~")  # GPT4All; LM Studio; text editors
-_MAX_DEPTH = 6  # folders below the one that is listed
-_MAX_ENTRIES = 100_000
 _MAX_SHOWN_PATH = 4096
 
 
@@ -96,8 +93,10 @@ def expand(folder: str) -> list[str]:
     Companions (mmproj, adapters, imatrix) are listed too; hidden folders and unfinished downloads are not. A folder
     below `folder` that cannot be read is passed over; for `folder` itself a ModelError is raised.
     """
+    from advisor.stores.walk import walk  # most runs name a file
+
     models: dict[tuple[str, int], str] = {}
-    for path in sorted(_gguf_files(folder)):
+    for path, _ in walk(folder).files:
         shard = parse_shard_name(path)
         models.setdefault((path, 1) if shard is None else (shard[0], shard[2]), path)
     return list(models.values())
@@ -107,34 +106,6 @@ def is_companion(path: str) -> bool:
     """Whether the name says that the file is a part beside a model (mmproj, imatrix, draft head), not a model."""
     name = os.path.basename(path).lower()
     return "mmproj" in name or "imatrix" in name or name.startswith(("mtp-", "dflash-", "dspark-", "eagle"))
-
-
-def _gguf_files(folder: str) -> Iterator[str]:
-    pending = [(folder, 0)]
-    visited: set[tuple[int, int]] = set()
-    left = _MAX_ENTRIES
-    while pending:
-        place, depth = pending.pop()
-        try:
-            status = os.stat(place)
-            if (status.st_dev, status.st_ino) in visited:  # links between folders can form a ring
-                continue
-            visited.add((status.st_dev, status.st_ino))
-            with os.scandir(place) as entries:
-                for entry in entries:
-                    left -= 1
-                    if left < 0:
-                        return
-                    if entry.name.startswith("."):
-                        continue
-                    if entry.name.endswith(".gguf") and not entry.name.startswith(_UNFINISHED_STARTS):
-                        if leads_to(entry.is_file):
-                            yield entry.path
-                    elif depth < _MAX_DEPTH and leads_to(entry.is_dir):
-                        pending.append((entry.path, depth + 1))
-        except OSError as error:
-            if depth == 0:
-                raise unreadable(folder, error) from None
 
 
 def leads_to(kind: Callable[[], bool]) -> bool:

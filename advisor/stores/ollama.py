@@ -1,35 +1,49 @@
-"""Ollama's store: `name:tag` to the GGUF blob behind it.
+"""Ollama's store: `name:tag` to the GGUF blob behind it, and all that is in it.
 
 Layout (Ollama 0.33): manifests/<host>/<namespace>/<model>/<tag> is JSON whose layers point to blobs/sha256-<hex>; the
-first layer of type `application/vnd.ollama.image.model` is the language model.
+first layer of type `application/vnd.ollama.image.model` is the language model. Other layers are projector, adapter and
+draft (GGUF blobs), params (JSON); tensor layers belong to safetensors models, and models in the cloud have no weights.
 """
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from advisor.errors import ModelError
 from advisor.gguf_header.errors import excerpt, printable
+from advisor.stores.collect import failed_report
 from advisor.stores.errors import IncompleteModelError, NoModelError, UnreadableModelError
-from advisor.stores.files import read_small
+from advisor.stores.files import leads_to, read_small, unreadable
+from advisor.stores.types import Companion, StoredModel, StoreReport
+from advisor.stores.walk import identity_of
 
 _DEFAULT_HOST = "registry.ollama.ai"
 _DEFAULT_NAMESPACE = "library"
 _DEFAULT_TAG = "latest"
-_MODEL_LAYER = "application/vnd.ollama.image.model"
+_LAYER = "application/vnd.ollama.image."
+_MODEL_LAYER = _LAYER + "model"
+_COMPANIONS = {_LAYER + "projector": "mmproj", _LAYER + "adapter": "adapter", _LAYER + "draft": "draft"}
 _MAX_MANIFEST_BYTES = 1 << 20
+_MAX_MANIFESTS = 20_000
 _SYSTEM_STORE = "/usr/share/ollama/.ollama/models"
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 
 
-def stores() -> list[str]:
+def default_folders(environ: Mapping[str, str], home: str) -> list[str]:
     """Return the folders that may be Ollama stores, the most specific first."""
-    named = os.environ.get("OLLAMA_MODELS")
-    return [
-        *([named] if named else []),
-        os.path.join(os.path.expanduser("~"), ".ollama", "models"),
-        _SYSTEM_STORE,
-    ]
+    from advisor.stores.ollama_service import service_models
+
+    named = (environ.get("OLLAMA_MODELS"), service_models())
+    folders = [*(folder for folder in named if folder), os.path.join(home, ".ollama", "models")]
+    return [*folders, _SYSTEM_STORE] if os.name == "posix" else folders
+
+
+def stores() -> list[str]:
+    """Return the folders that may be Ollama stores for this process."""
+    return default_folders(os.environ, os.path.expanduser("~"))
 
 
 def is_plain_name(part: str) -> bool:
@@ -69,20 +83,30 @@ def find(name: str) -> str | None:
 
 
 def _model_blob(store: str, manifest: str, name: str) -> str:
-    import json
-
     shown = excerpt(name)
-    again = f"run 'ollama pull {shown}' again"
-    try:
-        document = json.loads(read_small(manifest, _MAX_MANIFEST_BYTES))
-        layers = [layer for layer in document["layers"] if layer["mediaType"] == _MODEL_LAYER]
-    except (ValueError, LookupError, TypeError, RecursionError):
-        raise IncompleteModelError(f"Ollama's manifest {printable(manifest)} is damaged; {again}.") from None
-    if not layers:
+    layers = read_layers(manifest, shown)
+    models = [layer for layer in layers if layer["mediaType"] == _MODEL_LAYER]
+    if not models:
         raise NoModelError(
             f"Ollama's {shown} has no GGUF on this machine (a cloud or safetensors model); choose another."
         )
-    layer: dict[str, Any] = layers[0]
+    return blob_of(store, manifest, models[0], shown)
+
+
+def read_layers(manifest: str, shown: str) -> list[dict[str, Any]]:
+    """The layers of the manifest of the model called `shown`, each with its mediaType. Raises a ModelError."""
+    try:
+        document = json.loads(read_small(manifest, _MAX_MANIFEST_BYTES))
+        return [layer for layer in document["layers"] if isinstance(layer["mediaType"], str)]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        raise IncompleteModelError(
+            f"Ollama's manifest {printable(manifest)} is damaged; run 'ollama pull {shown}' again."
+        ) from None
+
+
+def blob_of(store: str, manifest: str, layer: Mapping[str, Any], shown: str) -> str:
+    """The path of a layer's blob, which is there and has its size. Raises IncompleteModelError."""
+    again = f"run 'ollama pull {shown}' again"
     digest, size = layer.get("digest"), layer.get("size")
     digits = digest[len("sha256:") :] if isinstance(digest, str) and digest.startswith("sha256:") else ""
     if len(digits) != 64 or not frozenset("0123456789abcdef").issuperset(digits):
@@ -99,3 +123,96 @@ def _model_blob(store: str, manifest: str, name: str) -> str:
     if blob_bytes != size:
         raise IncompleteModelError(f"Ollama's {shown} is not completely downloaded ({printable(blob)}); {again}.")
     return blob
+
+
+def list_models(store: str) -> StoreReport:
+    """Every model that `store` has a manifest of, with what is loaded beside it; a store that is closed to us says so.
+
+    Models without a GGUF (in the cloud, safetensors) are listed with that as their problem.
+    """
+    root = os.path.join(store, "manifests")
+    try:
+        manifests = _manifests(root)
+    except OSError as error:
+        return failed_report("ollama", store, unreadable(root if os.path.isdir(store) else store, error))
+    models = [_listed(store, os.path.join(root, *parts), name_of(parts)) for parts in manifests]
+    n_waiting = _count_partial(os.path.join(store, "blobs"))
+    detail = f"{n_waiting} download{'s' if n_waiting > 1 else ''} of blobs not finished" if n_waiting else ""
+    return StoreReport("ollama", store, "ok", detail, tuple(models))
+
+
+def name_of(parts: Sequence[str]) -> str:
+    """What Ollama calls the model of the manifest at host/namespace/model/tag."""
+    host, namespace, model, tag = parts
+    place = [] if host == _DEFAULT_HOST else [host]
+    if place or namespace != _DEFAULT_NAMESPACE:
+        place.append(namespace)
+    return "/".join([*place, f"{model}:{tag}"])
+
+
+def _manifests(root: str) -> list[tuple[str, str, str, str]]:
+    """(host, namespace, model, tag) of every manifest. Raises OSError when `root` cannot be listed."""
+    level: list[tuple[str, ...]] = [()]
+    for depth in range(4):
+        below: list[tuple[str, ...]] = []
+        for parts in level:
+            try:
+                with os.scandir(os.path.join(root, *parts)) as entries:
+                    names = [e.name for e in entries if leads_to(e.is_file if depth == 3 else e.is_dir)]
+            except OSError:
+                if depth == 0:
+                    raise
+                continue
+            below += [(*parts, name) for name in sorted(names) if not name.startswith(".")]
+        level = below[:_MAX_MANIFESTS]
+    return [(host, namespace, model, tag) for host, namespace, model, tag in level]
+
+
+def _listed(store: str, manifest: str, name: str) -> StoredModel:
+    shown = excerpt(name)
+    try:
+        layers = read_layers(manifest, shown)
+        weights = [layer for layer in layers if layer["mediaType"] == _MODEL_LAYER]
+        if not weights:
+            return StoredModel("ollama", name, "", (), 0, (), problem=_why_no_gguf(layers, shown))
+        path = blob_of(store, manifest, weights[0], shown)
+        identity = identity_of(os.stat(path))
+        companions = [  # older models have their projector as a second model layer
+            Companion(_COMPANIONS.get(layer["mediaType"], "mmproj"), blob_of(store, manifest, layer, shown))
+            for layer in [*weights[1:], *(layer for layer in layers if layer["mediaType"] in _COMPANIONS)]
+        ]
+        params = _params(store, manifest, layers, shown)
+    except ModelError as error:
+        return StoredModel("ollama", name, "", (), 0, (), problem=str(error))
+    except OSError as error:
+        return StoredModel("ollama", name, "", (), 0, (), problem=str(unreadable(manifest, error)))
+    return StoredModel(
+        "ollama", name, path, (path,), identity.size_bytes, (identity,), tuple(dict.fromkeys(companions)), params
+    )
+
+
+def _why_no_gguf(layers: list[dict[str, Any]], shown: str) -> str:
+    if any(layer["mediaType"] == _LAYER + "tensor" for layer in layers):
+        return f"Ollama's {shown} is a safetensors model, not a GGUF; pull another tag to use it with llama.cpp."
+    return f"Ollama's {shown} runs in the cloud: none of its weights are on this machine."
+
+
+def _params(store: str, manifest: str, layers: list[dict[str, Any]], shown: str) -> Mapping[str, Any]:
+    """The PARAMETERs of the model; damaged ones are as good as none."""
+    for layer in layers:
+        if layer["mediaType"] == _LAYER + "params":
+            try:
+                document = json.loads(read_small(blob_of(store, manifest, layer, shown), _MAX_MANIFEST_BYTES))
+            except (ValueError, RecursionError):
+                return {}
+            return document if isinstance(document, dict) else {}
+    return {}
+
+
+def _count_partial(blobs: str) -> int:
+    """Blobs that are still being pulled; each has one file without a number, besides those of its pieces."""
+    try:
+        with os.scandir(blobs) as entries:
+            return sum(1 for entry in entries if entry.name.startswith("sha256-") and entry.name.endswith("-partial"))
+    except OSError:
+        return 0
