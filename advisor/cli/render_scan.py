@@ -151,7 +151,7 @@ def _not_planned(
             name = f"  {where}{clean(model.name, 300)}"
             problem = model.problem if answer is None else answer.problem
             if problem is not None:
-                problems += screen.wrap(clean(problem, 600), "      ", f"{name}: ")
+                problems += [name, *screen.wrap(clean(problem, 600), "      ")]
             elif answer is None:
                 text = KIND_TEXT.get(model.kind, "not a model")
                 others += screen.wrap(f"{text}, {format_bytes(model.file_bytes)}", "      ", f"{name}: ")

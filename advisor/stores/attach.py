@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from advisor.stores.collect import QUANT, stem_of
 from advisor.stores.types import Companion, StoredModel
@@ -32,10 +32,11 @@ def attach(models: Sequence[StoredModel]) -> tuple[StoredModel, ...]:
     for together in folders.values():
         candidates = [model for model in together if model.kind == "model"]
         named = {companion.path for model in candidates for companion in model.companions}
+        words = {model.path: _words(model.path) for model in candidates}
         for other in together:
             if other.kind not in _KINDS:
                 continue
-            owners = [] if other.path in named else _owners(other, candidates)
+            owners = [] if other.path in named else _owners(other, candidates, words)
             for owner in owners:
                 given.setdefault(owner.path, []).append(Companion(_KINDS[other.kind], other.path))
             if owners or other.path in named:
@@ -47,17 +48,18 @@ def attach(models: Sequence[StoredModel]) -> tuple[StoredModel, ...]:
     )
 
 
-def _owners(other: StoredModel, candidates: Sequence[StoredModel]) -> list[StoredModel]:
+def _owners(
+    other: StoredModel, candidates: Sequence[StoredModel], words: Mapping[str, tuple[str, ...]]
+) -> list[StoredModel]:
     """The models among `candidates` that `other` is for: several quantizations of one model, or none."""
     assert other.facts is not None
     if other.kind == "adapter":
         architecture = other.facts.architecture
         candidates = [m for m in candidates if m.facts is not None and m.facts.architecture == architecture]
-    words = {model.path: _words(model.path) for model in candidates}
-    if len({tuple(each) for each in words.values()}) == 1:
+    if len({words[model.path] for model in candidates}) == 1:
         return list(candidates)
     own = _words(other.path)
-    scores = {path: _common(own, each) for path, each in words.items()}
+    scores = {model.path: _common(own, words[model.path]) for model in candidates}
     best = max(scores.values(), default=0)
     return [model for model in candidates if best and scores[model.path] == best]
 
@@ -68,12 +70,12 @@ def _common(one: Sequence[str], other: Sequence[str]) -> int:
     return shorter if one[:shorter] == other[:shorter] else 0
 
 
-def _words(path: str) -> list[str]:
+def _words(path: str) -> tuple[str, ...]:
     """The words of a file's name that tell one model from another."""
     stem = stem_of(path)
     while found := QUANT.search(stem):
         stem = stem[: found.start()]
-    return [word for word in _WORDS.findall(stem.lower()) if word not in _SAY_WHAT]
+    return tuple(word for word in _WORDS.findall(stem.lower()) if word not in _SAY_WHAT)
 
 
 def _folder(model: StoredModel) -> str:

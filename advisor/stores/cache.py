@@ -61,7 +61,7 @@ def cache_folder(environ: Mapping[str, str]) -> str:
 
 
 class Cache:
-    """Remembers facts and answers by model; `folder` None remembers nothing. Use it as a context manager."""
+    """Remembers facts and answers by model; `folder` None remembers nothing. A context manager, for one thread."""
 
     def __init__(self, folder: str | None) -> None:
         self._path = "" if folder is None else os.path.join(folder, FILE)

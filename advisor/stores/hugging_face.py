@@ -22,6 +22,7 @@ from advisor.stores.walk import walk
 
 _PREFERRED = ("Q4_K_M", "Q8_0")  # what llama.cpp's -hf takes if no quant is named
 _MAX_REF_BYTES = 200
+_MAX_COMPARED = 1000  # files of one repository whose names are compared
 _MAX_SNAPSHOTS = 100  # of one repository
 
 
@@ -179,11 +180,12 @@ def _snapshots(folder: str, current: str | None) -> list[str]:
 def _names(repository: str, snapshot: str, paths: Sequence[str]) -> dict[str, str]:
     """What `find` and llama.cpp's -hf call each of `paths`: org/repo:QUANT, else org/repo/path without .gguf."""
     firsts = [path for path in paths if (shard := parse_shard_name(path)) is None or shard[1] == 1]
+    firsts = [path for path in firsts if not is_companion(path)][:_MAX_COMPARED]
     names = {}
     for path in paths:
         found = QUANT.search(stem_of(path))
         quant = found.group(1).upper() if found else ""
-        same = [other for other in firsts if quant and not is_companion(other) and has_quant(other, quant)]
+        same = [other for other in firsts if quant and has_quant(other, quant)]
         if path == min(same, key=lambda other: (len(os.path.basename(other)), other), default=None):
             names[path] = f"{repository}:{quant}"
         else:

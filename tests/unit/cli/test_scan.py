@@ -124,7 +124,7 @@ def test_the_table(run: Run, tmp_path: Path) -> None:
     row = next(line for line in lines if line.lstrip().startswith("one-8b"))
     assert row.split()[:6] == ["one-8b", "Q8_0", "101", "KiB", "fits", "4,096"]
     assert row.index("fits") == head.index("fits")
-    assert out.index("Not usable") < out.index("cut: ") < out.index("Not language models") < out.index("other/lora: an")
+    assert out.index("Not usable\n  cut\n") < out.index("Not language models") < out.index("other/lora: an")
     assert lines[-1] == "2 models: 2 on the GPU."
     assert "\x1b" not in out
     assert not any(line.endswith(" ") for line in lines)
