@@ -32,8 +32,9 @@ def command(folders: tuple[str, ...], intent: str, no_cache: bool, **values: Any
     """
     from advisor.app import App
     from advisor.cli.progress import Progress
-    from advisor.cli.scan_plan import Question, RememberingPlanner, steady
+    from advisor.cli.scan_plan import Question, RememberingPlanner
     from advisor.recommend.policy import parse_policy
+    from advisor.steady import steady
     from advisor.stores.cache import Cache, cache_folder
     from advisor.stores.scan import scan_stores
 

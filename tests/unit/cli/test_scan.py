@@ -15,7 +15,7 @@ import pytest
 from advisor.cli import scan_plan
 from advisor.cli.main import main
 from advisor.cli.progress import Progress
-from advisor.cli.scan_plan import Answer, RememberingPlanner, steady
+from advisor.cli.scan_plan import Answer, RememberingPlanner
 from advisor.cli.terminal import Screen
 from advisor.stores import ollama_service
 from advisor.stores.cache import Cache

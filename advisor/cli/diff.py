@@ -1,0 +1,37 @@
+"""`advisor diff`: what the config files of the targets would become."""
+
+from __future__ import annotations
+
+import click
+
+from advisor.cli.keeping import (
+    adopt_option,
+    json_option,
+    keeper_for,
+    look_with,
+    print_changes,
+    print_json,
+    targets_argument,
+)
+
+
+@click.command("diff")
+@targets_argument
+@adopt_option
+@json_option
+def command(targets: tuple[str, ...], adopt: bool, as_json: bool) -> int:
+    """What `advisor apply` would change, as a diff; nothing is written.
+
+    Without TARGET: all of the configuration, also those that are not enabled. Exit status: 0, whether or not there are
+    changes; 1 an error; 2 wrong usage.
+    """
+    from advisor.managed.ledger import read_ledger
+
+    keeper, chosen = keeper_for(targets, every=True)
+    look = look_with(keeper, chosen)
+    changes = keeper.changes(look, read_ledger(keeper.ledger_folder), adopt=adopt)
+    if as_json:
+        print_json("advisor.diff/1", look, changes, None)
+    else:
+        print_changes(look, changes, diffs=True)
+    return 1 if any(made.failure for made in look.passes) else 0

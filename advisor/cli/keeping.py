@@ -1,0 +1,156 @@
+"""What `diff`, `apply` and `undo` share: options, the keeper of the configuration, and how changes are shown."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from advisor.errors import UsageError
+
+if TYPE_CHECKING:
+    from advisor.keeper.changes import FileChange
+    from advisor.keeper.keeper import Keeper, Look, Told
+    from advisor.keeper.targets import Target
+
+targets_argument = click.argument("targets", nargs=-1, metavar="[TARGET]...")
+json_option = click.option("--json", "as_json", is_flag=True, help="machine-readable output")
+adopt_option = click.option(
+    "--adopt", is_flag=True, help="take over files that advisor did not write, and values that you changed"
+)
+
+
+def keeper_for(names: Sequence[str], *, every: bool) -> tuple[Keeper, list[Target]]:
+    """The keeper, and the targets that are meant."""
+    from advisor.keeper import read_settings
+    from advisor.keeper.keeper import Keeper
+
+    settings = read_settings(os.environ)
+    by_name = {target.name: target for target in settings.targets}
+    if not by_name:
+        raise UsageError("the configuration has no targets; 'advisor init' makes one and explains them.")
+    unknown = [name for name in names if name not in by_name]
+    if unknown:
+        raise UsageError(f"there is no target '{unknown[0]:.80}'; the configuration has {', '.join(by_name)}.")
+    chosen = [by_name[name] for name in dict.fromkeys(names)] or [
+        target for target in settings.targets if target.enabled or every
+    ]
+    if not chosen:
+        raise UsageError(
+            f"no target is enabled; name one of {', '.join(by_name)}, give --all, or set enabled = true for it."
+        )
+    return Keeper(settings, os.environ), chosen
+
+
+def look_with(keeper: Keeper, targets: Sequence[Target]) -> Look:
+    from advisor.cli.progress import Progress
+
+    with Progress() as progress:
+        return keeper.look(targets, progress=lambda done, n: progress.show("reading models", done, n))
+
+
+def print_changes(look: Look, changes: Mapping[str, Sequence[FileChange]], *, diffs: bool) -> None:
+    from advisor.cli.terminal import Screen, clean
+    from advisor.gguf_header.errors import printable
+
+    screen = Screen()
+    nothing = True
+    for made in look.passes:
+        if made.failure is not None:
+            say(f"{made.target.name}: {made.failure}")
+        for _, reason in made.problems:
+            say(f"{made.target.name}: {reason}")
+        for change in changes.get(made.target.name, ()):
+            planned = change.planned
+            if planned.refused is not None:
+                nothing = False
+                if diffs:
+                    say(f"{made.target.name}: {planned.refused}")
+            elif change.changes_file and diffs:
+                nothing = False
+                for line in planned.diff.splitlines():
+                    color = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1])
+                    text = clean(line, 2000)
+                    print(screen.paint(text, color) if color and not line.startswith(("+++", "---")) else text)
+            for pin in planned.pinned:
+                say(f"{printable(planned.path)}: {'.'.join(pin.slot)} is yours and stays; --adopt takes it over.")
+    for folder in look.away:
+        say(f"{folder} cannot be looked into now; what was written for its models stays.")
+    if diffs and nothing and not any(made.failure for made in look.passes):
+        print("Everything stands as advisor would write it.")
+
+
+def print_told(told: Sequence[Told]) -> None:
+    from advisor.cli.terminal import clean
+    from advisor.keeper.worker import describe
+
+    for one in told:
+        for each in one.applied:
+            path = each.change.planned.path
+            if each.error is not None:
+                say(f"{one.target.name}: {each.error}")
+            elif each.written:
+                print(clean(f"wrote {path}: {describe(each.change.planned.changes)}", 4000))
+            elif each.change.planned.record is not None or each.change.models:
+                print(clean(f"{path} is up to date", 1000))
+        for text in (one.engine, one.error, *one.differs):
+            if text:
+                say(f"{one.target.name}: {text}")
+
+
+def print_json(
+    schema: str, look: Look, changes: Mapping[str, Sequence[FileChange]], told: Sequence[Told] | None
+) -> None:
+    import json
+
+    from advisor.slots import GONE
+
+    def plain(value: object) -> object:
+        return None if value is GONE else value
+
+    written = {
+        (one.target.name, each.change.planned.path): each for one in told or () for each in one.applied
+    }  # fmt: skip
+    engines = {one.target.name: one for one in told or ()}
+    targets = []
+    for made in look.passes:
+        name = made.target.name
+        files = []
+        for change in changes.get(name, ()):
+            planned, result = change.planned, written.get((name, change.planned.path))
+            files.append({
+                "path": planned.path,
+                "changes": [
+                    {"slot": list(each.slot), "old": plain(each.old), "new": plain(each.new)}
+                    for each in planned.changes
+                ],
+                "pinned": [
+                    {"slot": list(pin.slot), "yours": plain(pin.theirs), "advisors": plain(pin.ours)}
+                    for pin in planned.pinned
+                ],
+                "refused": planned.refused,
+                "diff": planned.diff,
+                **({} if told is None else {
+                    "written": result.written if result else False, "error": result.error if result else None,
+                }),
+            })  # fmt: skip
+        entry: dict[str, Any] = {
+            "name": name, "format": made.target.format, "enabled": made.target.enabled, "files": files,
+            "problems": [{"model": model, "text": text} for model, text in made.problems], "failure": made.failure,
+        }  # fmt: skip
+        if told is not None:
+            said = engines.get(name)
+            entry["engine"] = {
+                "text": said.engine if said else "", "differs": list(said.differs) if said else [],
+                "error": said.error if said else None,
+            }  # fmt: skip
+        targets.append(entry)
+    print(json.dumps({"schema": schema, "targets": targets, "away": list(look.away)}, indent=2))
+
+
+def say(text: str) -> None:
+    from advisor.cli.terminal import clean
+
+    click.echo(f"advisor: {clean(text, 1000)}", err=True)

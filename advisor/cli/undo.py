@@ -1,0 +1,68 @@
+"""`advisor undo`: config files as they were."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import click
+
+from advisor.cli.keeping import say
+from advisor.errors import UsageError
+
+
+@click.command("undo")
+@click.argument("files", nargs=-1, metavar="[FILE]...")
+@click.option("--to", "when", metavar="TIME", help="as it was at this time, such as 2026-11-30T18:00 or 18:00")
+@click.option("--all", "every", is_flag=True, help="every change of every file, as before advisor was used")
+def command(files: tuple[str, ...], when: str | None, every: bool) -> int:
+    """Take back advisor's last change of each FILE, or all since --to; what you changed yourself stays.
+
+    Without FILE: of every file that advisor changed. The daemon leaves alone what was undone, until
+    `advisor apply --adopt`. Exit status: 0, 1 something could not be taken back, 2 wrong usage.
+    """
+    from advisor.errors import OutputError
+    from advisor.keeper.changes import formats
+    from advisor.keeper.keeper import ledger_folder
+    from advisor.managed.change import apply_change
+    from advisor.managed.ledger import open_ledger
+    from advisor.managed.undo import describe, plan_undo, uninstall
+
+    if every and (files or when):
+        raise UsageError("--all takes everything back; leave FILE and --to away.")
+    to_s = _time(when) if when is not None else None
+    status = 0
+    with open_ledger(ledger_folder(os.environ)) as ledger:
+        for note in ledger.notes:
+            say(note)
+        if every:
+            for done in uninstall(ledger, formats(), now_s=time.time()):
+                say(done.done or done.error or "")
+                status = status or int(done.error is not None)
+            return status
+        paths = [os.path.abspath(file) for file in files] or list(ledger.files)
+        if not paths:
+            say("advisor has changed no files.")
+        for path in paths:
+            try:
+                planned = plan_undo(path, ledger, formats(), to_s=to_s)
+                if planned.refused is not None:
+                    raise OutputError(planned.refused)
+                apply_change(planned, ledger, now_s=time.time())
+                say(describe(planned))
+            except OutputError as error:
+                say(str(error))
+                status = 1 if files or ledger.files[path].applied else status
+    return status
+
+
+def _time(text: str) -> float:
+    """Seconds since 1970 of a time as people write it; today's where only the hour is given."""
+    from datetime import datetime
+
+    try:
+        if "-" not in text:
+            text = f"{datetime.now().astimezone().date().isoformat()}T{text}"
+        return datetime.fromisoformat(text).astimezone().timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise UsageError(f"--to '{text:.40}' is no time; give it like 2026-11-30T18:00 or 18:00.") from None

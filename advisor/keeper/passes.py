@@ -1,0 +1,137 @@
+"""One look at everything: which files should hold what, for each target, and what stands against it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+from advisor.app import App
+from advisor.engines.help_text import help_text
+from advisor.errors import AdvisorError, OutputError
+from advisor.host import HostSnapshot
+from advisor.keeper.constrain import constrained
+from advisor.keeper.models import ModelPlans, Wanted
+from advisor.keeper.targets import Target, output_of
+from advisor.outputs.help_options import options_of_help
+from advisor.outputs.types import Output, OutputModel
+from advisor.planner import Planner
+from advisor.recommend.search import Wishes
+from advisor.settings import RequestedSettings
+from advisor.slots import Slot, Value
+from advisor.stores.types import StoredModel
+
+# programs that know only the models of their own store
+_OWN_STORE = {"ollama": "ollama", "lm-studio": "lmstudio", "jan": "jan"}
+
+
+class ModelWish(NamedTuple):
+    """What the configuration says about one model."""
+
+    intent: str = "balanced"
+    pinned: RequestedSettings = RequestedSettings()
+    min_n_ctx: int | None = None
+    max_n_ctx: int | None = None
+    min_tokens_per_s: float | None = None
+    excluded: bool = False
+
+
+class WantedFile(NamedTuple):
+    """One file and every value of ours that is to stand in it; `models` by id."""
+
+    path: str
+    output: Output
+    slots: Mapping[Slot, Value]
+    models: Mapping[str, OutputModel]
+
+
+class TargetPass(NamedTuple):
+    """One target: its files, the models it cannot take with the reason each, and what makes all of it impossible."""
+
+    target: Target
+    files: tuple[WantedFile, ...] = ()
+    problems: tuple[tuple[str, str], ...] = ()  # (model id, sentence)
+    failure: str | None = None
+    finished: bool = True  # False: stopped before every model was planned
+
+
+class Passes:
+    """Makes passes over targets; remembers the plans of models between them."""
+
+    def __init__(self, app: App, host: HostSnapshot, environ: Mapping[str, str], keep_free_bytes: int | None) -> None:
+        self._app, self._host, self._environ, self._keep_free = app, host, environ, keep_free_bytes
+        self._plans: dict[str, ModelPlans] = {}
+        self._planners: dict[str, Planner] = {}
+
+    def make(
+        self,
+        target: Target,
+        models: Sequence[tuple[str, StoredModel]],
+        wish_of: Callable[[StoredModel], ModelWish],
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> TargetPass:
+        """What `target` is to hold of `models`. Nothing about a model or the target is raised."""
+        try:
+            output = output_of(target, self._environ)
+            planner = self._planner(target.engine or output.engine)
+            supported = self._supported(target)
+        except AdvisorError as error:
+            return TargetPass(target, failure=str(error))
+        plans = self._plans[target.engine or output.engine]
+        found: list[OutputModel] = []
+        problems: list[tuple[str, str]] = []
+        for name, model in models:
+            wish = wish_of(model)
+            if wish.excluded or not _takes(target, model):
+                continue
+            if should_stop():
+                return TargetPass(target, problems=tuple(problems), finished=False)
+            pinned = constrained(wish.pinned, output, planner.engine)
+            wishes = Wishes(pinned, wish.min_n_ctx, wish.max_n_ctx, wish.min_tokens_per_s)
+            wanted = Wanted(name, model, wish.intent, wishes, target.mode, "beside" in output.expresses())
+            planned = plans.plan(wanted)
+            if planned.output is None:
+                problems.append((name, planned.problem or ""))
+            else:
+                found.append(planned.output)
+        refused = output.refusals(found, supported)
+        problems += refused.items()
+        try:
+            files = _files(target, output, [model for model in found if model.id not in refused], supported)
+        except OutputError as error:
+            return TargetPass(target, problems=tuple(problems), failure=str(error))
+        return TargetPass(target, files, tuple(problems))
+
+    def _planner(self, engine: str) -> Planner:
+        planner = self._planners.get(engine)
+        if planner is None:
+            planner = Planner(self._app, self._host, self._app.engine(engine), keep_free_bytes=self._keep_free)
+            self._planners[engine] = planner
+            self._plans[engine] = ModelPlans(self._app, planner)
+        return planner
+
+    def _supported(self, target: Target) -> frozenset[str] | None:
+        if target.binary is None:
+            return None
+        return options_of_help(help_text(os.path.expanduser(target.binary), self._environ))
+
+
+def _takes(target: Target, model: StoredModel) -> bool:
+    store = _OWN_STORE.get(target.format)
+    if store is not None and store not in (model.store, *(seen.store for seen in model.also)):
+        return False
+    texts = (model.name, model.path, os.path.basename(model.path))
+    return any(fnmatchcase(text.lower(), pattern.lower()) for pattern in target.models for text in texts)
+
+
+def _files(
+    target: Target, output: Output, models: Sequence[OutputModel], supported: frozenset[str] | None
+) -> tuple[WantedFile, ...]:
+    if not output.per_model:
+        slots = output.slots(models, supported)
+        return (WantedFile(target.path, output, slots, {model.id: model for model in models}),)
+    return tuple(
+        WantedFile(target.file_of(output, model), output, output.slots([model], supported), {model.id: model})
+        for model in models
+    )

@@ -1,0 +1,22 @@
+"""What the keeper works by, out of the user's configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from advisor.keeper.passes import ModelWish
+from advisor.keeper.targets import Target
+from advisor.stores.types import StoredModel
+
+
+class KeeperSettings(NamedTuple):
+    """Folders and targets, and what is wished for each model."""
+
+    folders: tuple[str, ...]  # besides the stores
+    stores: bool  # look into the stores too
+    targets: tuple[Target, ...]
+    wish_of: Callable[[StoredModel], ModelWish]
+    keep_free_bytes: int | None
+    is_quiet: Callable[[float], bool]  # at this time of the clock nothing is written
+    sources: tuple[str, ...]  # configuration files that were read or may appear
