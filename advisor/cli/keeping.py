@@ -45,6 +45,7 @@ def keeper_for(names: Sequence[str], *, every: bool) -> tuple[Keeper, list[Targe
 
 
 def look_with(keeper: Keeper, targets: Sequence[Target]) -> Look:
+    """A look at everything, with a bar on the terminal."""
     from advisor.cli.progress import Progress
 
     with Progress() as progress:
@@ -52,6 +53,7 @@ def look_with(keeper: Keeper, targets: Sequence[Target]) -> Look:
 
 
 def print_changes(look: Look, changes: Mapping[str, Sequence[FileChange]], *, diffs: bool) -> None:
+    """Diffs on stdout, and on stderr what stands against a change or stays the user's."""
     from advisor.cli.terminal import Screen, clean
     from advisor.gguf_header.errors import printable
 
@@ -83,6 +85,7 @@ def print_changes(look: Look, changes: Mapping[str, Sequence[FileChange]], *, di
 
 
 def print_told(told: Sequence[Told]) -> None:
+    """What was written, and what the engines said."""
     from advisor.cli.terminal import clean
     from advisor.keeper.worker import describe
 
@@ -103,6 +106,7 @@ def print_told(told: Sequence[Told]) -> None:
 def print_json(
     schema: str, look: Look, changes: Mapping[str, Sequence[FileChange]], told: Sequence[Told] | None
 ) -> None:
+    """Everything as one document; `told` is None where nothing was to be written."""
     import json
 
     from advisor.slots import GONE
@@ -151,6 +155,7 @@ def print_json(
 
 
 def say(text: str) -> None:
+    """A sentence on stderr."""
     from advisor.cli.terminal import clean
 
     click.echo(f"advisor: {clean(text, 1000)}", err=True)

@@ -80,7 +80,7 @@ class Keeper:
         should_stop: Callable[[], bool] = lambda: False,
         progress: Callable[[int, int], None] | None = None,
     ) -> Look:
-        """Scan the stores and plan every model for each of `targets`. Raises StoppedError once `should_stop` says so."""
+        """Scan the stores and plan every model for each of `targets`. Raises StoppedError when told to stop."""
 
         def shown(done: int, n: int) -> None:
             if should_stop():
