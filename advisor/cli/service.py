@@ -196,7 +196,7 @@ def _run_all(commands: Sequence[Sequence[str]], may_fail: int = 0) -> bool:
         if index >= may_fail and (ran is None or ran[0] != 0):
             said = ran[1].strip().splitlines()[-1] if ran is not None and ran[1].strip() else "no answer"
             raise AdvisorError(
-                f"{shlex.join(words)} failed ({said}); to see why: journalctl --user -u advisor, advisor service status."
+                f"{shlex.join(words)} failed ({said}); see: journalctl --user -u advisor, advisor service status."
             )
     return True
 

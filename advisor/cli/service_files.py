@@ -1,4 +1,4 @@
-"""The files of the service: a systemd user unit and its drop-in, or a LaunchAgent; only ours are replaced or removed."""
+"""Files of the service: a systemd user unit and its drop-in, or a LaunchAgent; only ours are replaced and removed."""
 
 from __future__ import annotations
 
@@ -86,6 +86,8 @@ def unit_text(program: Program) -> str:
 
 def exec_line(command: Sequence[str]) -> str:
     """A command as ExecStart takes it: "Command lines" in systemd.service(5), specifiers in systemd.unit(5)."""
+    if not command[0].isprintable() or set(command[0]) & set("\\\"'"):  # systemd takes such a path for a mistake
+        command = ("/usr/bin/env", *command)
     return " ".join(_exec_word(word, first=index == 0) for index, word in enumerate(command))
 
 

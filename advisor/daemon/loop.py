@@ -84,7 +84,7 @@ class Daemon:
             try:
                 wait_s = self.turn(ready)
             except Exception as error:
-                self._report.bug(error)
+                self._report.failed = self._report.bug(error)
                 wait_s = 1.0
             ready = [] if self._stop else self._wait(wake, wait_s)
         self._notifier.stopping()
@@ -95,7 +95,7 @@ class Daemon:
         try:
             self._watch()
         except Exception as error:
-            self._report.bug(error)
+            self._report.failed = self._report.bug(error)
         self._request = Request(work.START, None)
         self._notifier.ready(self._line())
         self._journal.log(work.INFO, f"advisor {__version__} {self._line()}")
@@ -190,7 +190,7 @@ class Daemon:
             self._report.again(type(error).__name__, str(error))
             self._try_again()
         except Exception as error:
-            self._report.bug(error)
+            self._report.failed = self._report.bug(error)
             self._try_again()
         else:
             self._done(request, summary)
@@ -230,7 +230,7 @@ class Daemon:
             self._report.broken = str(error)
             self._report.say(Change(f"{error} What was in force before stays in force.", work.ERROR))
         except Exception as error:
-            self._report.bug(error)
+            self._report.broken = self._report.bug(error)
 
     # ------------------------------------------------------------ progress
 

@@ -44,16 +44,17 @@ class Report:
         if line is not None:
             self.say(Change(line, priority))
 
-    def bug(self, error: Exception) -> None:
-        """An exception that nobody expected: counted, with its place."""
+    def bug(self, error: Exception) -> str:
+        """Log an exception that nobody expected, and count it; the sentence."""
         self._bugs += 1
         frame = error.__traceback__
         while frame is not None and frame.tb_next is not None:
             frame = frame.tb_next
         place = f" at {os.path.basename(frame.tb_frame.f_code.co_filename)}:{frame.tb_lineno}" if frame else ""
         kind = f"{type(error).__name__}{place}"
-        self.failed = f"this is a bug in advisor ({kind}: {error}); please report it with the output of advisor doctor."
-        self.again(kind, self.failed)
+        text = f"this is a bug in advisor ({kind}: {error}); please report it with the output of advisor doctor."
+        self.again(kind, text)
+        return text
 
     def done(self, summary: Summary) -> None:
         """A pass has come to its end."""

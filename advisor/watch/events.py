@@ -149,7 +149,7 @@ class Watcher:
             os.close(self._mount_events)
 
     def _arm(self, root: Root, noticed: Noticed | None, should_stop: Callable[[], bool]) -> None:
-        was_there = root.identity is not None
+        was_there, root.identity = root.identity is not None, None
         mounts = self._mounts[root] = self._mounts_around(root)
         silent = any(is_silent(mount.fs_type) for mount in mounts)
         if self._source is None:
@@ -160,8 +160,9 @@ class Watcher:
                 self._warn_of_limit(f"too few watches for {root.path}", "fs.inotify.max_user_watches=1048576")
         if root.how == EVENTS and silent:
             root.how = BOTH
-        if noticed is not None and was_there and root.identity is None:
-            noticed.note(root.path, gone=True)
+        if noticed is not None and was_there:  # gone, or another folder: what was in it may be gone without an event
+            for path in (root.path,) if root.names is None else root.names.values():
+                noticed.note(path, gone=root.identity is None)
         if root.how in (BOTH, POLLING):
             before = self._snapshots.get(root, {})
             after = self._snapshots[root] = snapshot(root, should_stop)

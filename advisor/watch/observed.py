@@ -98,7 +98,6 @@ class Observed:
                 path = os.fsdecode(place)
                 if gone and path == root.path:
                     self._again.add(root)
-                    self._noticed.note(path, gone=True)
                     continue
                 below = os.path.relpath(path, root.path) if path else ".."
                 if below.startswith("..") or any(is_hidden(part) for part in below.split(os.sep)[:-1]):

@@ -108,10 +108,7 @@ class Tree:
         if armed.waits_for:
             return event.name == armed.waits_for or bool(mask & _SELF_GONE)
         if not event.name:
-            if armed.folder != root.path or not mask & _SELF_GONE:
-                return False
-            noticed.note(root.path, gone=True)
-            return True
+            return armed.folder == root.path and bool(mask & _SELF_GONE)
         path = root.reported(armed.folder, event.name)
         if path is None:
             return False

@@ -50,10 +50,10 @@ class Worker(Protocol):
     def refresh(self, reason: str, changed: frozenset[str] | None, should_stop: Callable[[], bool]) -> Summary:
         """Bring everything up to date.
 
-        FILES: look at `changed` only, which holds files and folders that came, changed or went. ENGINE: as FILES, and
-        `changed` holds binaries too. HARDWARE: also probe GPUs and drivers again. RESCAN, RELOAD, START: `changed` is
-        None, look at everything. Between models, at least twice a second, call `should_stop`; when it says True,
-        return what there is: the rest is asked for again. A pass that never calls it counts as hung.
+        FILES: look at `changed` only: files that came, changed or went, and folders, each for all in it. ENGINE: as
+        FILES, and `changed` holds binaries too. HARDWARE: also probe GPUs and drivers again. RESCAN, RELOAD, START:
+        `changed` is None, look at everything. Between models, at least twice a second, call `should_stop`; when it
+        says True, return what there is: the rest is asked for again. A pass that never calls it counts as hung.
         """
         ...
 

@@ -51,7 +51,7 @@ def check(found: dict[str, object], package: Path, rules: Path) -> None:
     assert found["rules"] == str(rules)
     assert found["names"] == RULES
     assert found["readable"] is True
-    assert "README.md" in found["units"]
+    assert {"README.md", "advisor.service", "advisor-strict.conf"} <= set(found["units"])
     assert "llama-3-8b-q4_k_m.json.gz" in found["data"]
 
 
@@ -102,7 +102,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(archives):
     assert {top for top in tops if not top.endswith(".dist-info")} == {"advisor"}
     assert "advisor/data/llama-3-8b-q4_k_m.json.gz" in names
     assert {f"advisor/_rules/{name}" for name in RULES} <= set(names)
-    assert "advisor/_systemd/README.md" in names
+    assert "advisor/_systemd/advisor.service" in names
     assert not [name for name in names if "__pycache__" in name]
     assert {name for name in names if "/licenses/" in name} == {
         f"{next(top for top in tops if top.endswith('.dist-info'))}/licenses/LICENSE"

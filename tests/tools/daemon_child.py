@@ -29,7 +29,7 @@ class NamesWorker:
     """Writes names."""
 
     def __init__(self, models: Path, preset: Path) -> None:
-        self.models, self.preset, self.text = models, preset, ""
+        self.models, self.preset, self.text, self.reloads = models, preset, "", 0
 
     def refresh(self, reason: str, changed: frozenset[str] | None, should_stop: Callable[[], bool]) -> Summary:
         """Write the preset."""
@@ -55,7 +55,9 @@ class NamesWorker:
         return Summary(f"{len(names)} models", (Change(f"{self.preset}: {(before or '').split()} -> {after.split()}"),))
 
     def reload(self) -> None:
-        """Read the configuration."""
+        """Read the configuration; how often, stands in MODELS/.reloads."""
+        self.reloads += 1
+        (self.models / ".reloads").write_text(str(self.reloads))
         config = self.models / "config.toml"
         text = config.read_text().strip() if config.exists() else ""
         if "broken" in text:

@@ -202,7 +202,8 @@ def test_the_script_that_runs_is_the_one_that_is_started(tmp_path):
         (("/usr/bin/advisor", "daemon"), "/usr/bin/advisor daemon"),
         (("/my apps/advisor", "daemon"), '"/my apps/advisor" daemon'),
         (("/100%/$x", "100%", "$x"), '"/100%%/$x" "100%%" "$$x"'),
-        (('/a"b\\c', "'"), '"/a\\"b\\\\c" "\'"'),
+        (("/a", 'b"c\\d', "'"), '/a "b\\"c\\\\d" "\'"'),
+        (("/a'b$", "daemon"), '/usr/bin/env "/a\'b$$" daemon'),
         (("/é", "a\nb\udcff"), '"/é" "a\\x0ab\\xff"'),
     ],
 )
@@ -255,7 +256,8 @@ def test_every_line_has_its_reason(name):
             reason = reason and line.startswith("[")
         else:
             assert reason, f"{line} has no comment above it"
-    assert re.search(r"^Private(Devices|Network)=", (SHIPPED / name).read_text(), re.MULTILINE) is None
+    never = r"^(Private(Devices|Network)|Protect(KernelTunables|ControlGroups))="
+    assert re.search(never, (SHIPPED / name).read_text(), re.MULTILINE) is None
 
 
 def test_the_default_unit_keeps_its_eyes():

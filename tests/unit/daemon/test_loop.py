@@ -246,6 +246,18 @@ def test_broken_settings_keep_the_old_ones_and_are_said_until_they_are_right(sta
     assert stage.status()["failures"] == []
 
 
+def test_a_bug_while_reading_settings_is_said_until_they_can_be_read(stage):
+    stage.worker.reload_fails = KeyError("folders")
+    stage.started()
+    assert "KeyError" in stage.status()["failures"][0]
+    stage.run(1000, step=10)
+    assert len(stage.status()["failures"]) == 1
+    stage.worker.reload_fails = None
+    stage.daemon.reload()
+    stage.run(1)
+    assert stage.status()["failures"] == []
+
+
 def test_changes_and_failures_go_to_the_journal_once(stage):
     stage.worker.summary = Summary(
         "1 model", (Change("preset.ini: n_ctx 4096 -> 8192"),), ("b.gguf is still growing",), ("c: n_ctx",), ("d bad",)

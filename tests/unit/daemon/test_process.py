@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
 import signal
 import socket
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -190,3 +193,22 @@ def test_it_sleeps_and_is_small(child):
         if line.startswith("VmRSS")
     )
     assert resident <= 45 * 1024
+
+
+def test_closing_its_terminal_stops_it(child):
+    master, slave = pty.openpty()
+
+    def take_terminal():
+        os.setsid()
+        fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+
+    command = [sys.executable, "-m", "tests.tools.daemon_child", child.models, child.preset]
+    child.process = subprocess.Popen(
+        command, cwd=ROOT, env=child.environ, stdin=slave, stdout=slave, stderr=slave, preexec_fn=take_terminal
+    )
+    os.close(slave)
+    wait_for(lambda: child.has("READY=1"), "READY")
+    child.process.send_signal(signal.SIGHUP)  # with the terminal there, this is a reload
+    wait_for(lambda: child.has("RELOADING=1"), "the reload")
+    os.close(master)
+    assert child.process.wait(PATIENCE_S) == 0

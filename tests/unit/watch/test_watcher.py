@@ -206,6 +206,17 @@ def test_single_files_through_links_and_editors(watch, tmp_path):
     assert seen.how() == {}  # only folders of models are worth telling while all is well
 
 
+def test_a_configuration_folder_that_goes_takes_its_file_along(watch, tmp_path):
+    config = tmp_path / "config/config.toml"
+    config.parent.mkdir()
+    config.touch()
+    seen = watch(Watched(settings=(str(config),)))
+    config.parent.rename(tmp_path / "elsewhere")
+    assert seen.see() == {str(config): True}
+    (tmp_path / "elsewhere").rename(config.parent)
+    assert seen.see() == {str(config): False}
+
+
 def test_nested_roots_both_work(watch, tmp_path):
     (tmp_path / "a/b").mkdir(parents=True)
     seen = watch(Watched((str(tmp_path), str(tmp_path / "a")), settings=(str(tmp_path / "a/config.toml"),)))
@@ -335,7 +346,7 @@ def test_an_unreadable_folder_is_said_and_picked_up_later(watch, tmp_path, monke
     assert seen.how() == {str(tmp_path): "unreadable"}
     closed[0] = False
     (tmp_path / "m.gguf").touch()
-    assert seen.see(wait_s=0, now=start + 61) == {str(tmp_path / "m.gguf"): False}
+    assert seen.see(wait_s=0, now=start + 61) == {str(tmp_path): False, str(tmp_path / "m.gguf"): False}
     assert seen.how() == {str(tmp_path): "events"}
 
 
@@ -350,7 +361,7 @@ def test_a_file_system_mounted_over_a_folder_is_looked_at_anew(watch, tmp_path):
     seen.see()
     ready = [descriptor for descriptor, events in seen.watcher.descriptors() if events == select.POLLPRI]
     noticed = seen.watcher.collect(time.monotonic(), never, ready)
-    assert noticed.paths == {str(place / "m.gguf"): False}
+    assert noticed.paths == {str(place): False, str(place / "m.gguf"): False}  # others may be covered now
     assert seen.how() == {str(place): "events and polling"}
 
 
@@ -365,7 +376,7 @@ def test_recheck_finds_a_link_that_leads_elsewhere_now(watch, tmp_path):
     assert seen.see() == {}
     noticed = Noticed()
     seen.watcher.recheck(noticed, never)
-    assert noticed.paths == {str(tmp_path / "models/m.gguf"): False}
+    assert noticed.paths == {str(tmp_path / "models"): False, str(tmp_path / "models/m.gguf"): False}
 
 
 def test_look(tmp_path):
