@@ -5,6 +5,7 @@
     ├── ModelError              a MODEL cannot be found, opened or understood
     │   └── HeaderError         a GGUF header lies or is broken (subclasses in advisor.gguf_header.errors)
     ├── RuleError               a file in rules/ breaks the rule law
+    ├── ConfigError             the user's configuration has a wrong key or value
     ├── HardwareError           a hardware snapshot or a --gpu SPEC cannot be used
     ├── EngineError             an engine binary cannot be asked
     └── OutputError             a config file cannot be written
@@ -37,6 +38,10 @@ class HeaderError(ModelError):
 
 class RuleError(AdvisorError):
     """A rule file breaks the rule law: unknown key, missing source, wrong type."""
+
+
+class ConfigError(AdvisorError):
+    """The configuration has a wrong key or value, or cannot be read: file, line and what is allowed."""
 
 
 class HardwareError(AdvisorError):

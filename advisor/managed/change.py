@@ -191,6 +191,7 @@ def apply_change(planned: PlannedChange, ledger: Ledger, *, now_s: float, keep: 
             ledger.save()
             remove_file(standing)
         else:
+            ledger.enter(os.path.dirname(standing.target))
             with staged(standing, after) as new:
                 ledger.intent = intent._replace(temporary=new.temporary)
                 ledger.save()

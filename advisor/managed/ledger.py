@@ -26,14 +26,15 @@ SCHEMA = "advisor.ledger/1"
 FILE, LOCK, BACKUPS = "managed.json", "managed.lock", "backups"
 MAX_LEDGER_BYTES = 256 << 20
 _LOOK_AGAIN_S = 0.05
+_MAX_PATH = 1 << 16
 
 
 class Ledger:
     """The ledger as it was read. `files` is by absolute path, links not followed: that is how people name a file."""
 
-    def __init__(self, folder: str, *, locked: bool) -> None:
+    def __init__(self, folder: str, lock: int | None = None) -> None:
         self.folder = folder
-        self.locked = locked
+        self.lock = lock  # descriptor of the locked file; None for looking only
         self.files: dict[str, FileRecord] = {}
         self.sequence = 0  # of the last change
         self.intent: Intent | None = None
@@ -47,7 +48,7 @@ class Ledger:
 
     def save(self) -> None:
         """Write it durably. Raises OutputError."""
-        assert self.locked
+        assert self.lock is not None
         intent = self.intent
         document = {
             "schema": SCHEMA,
@@ -56,6 +57,13 @@ class Ledger:
             "intent": intent and {**intent._asdict(), "record": intent.record and to_json(intent.record)},
         }
         replace_file(self.path, json.dumps(document).encode(), new_mode=0o600)
+
+    def enter(self, folder: str) -> None:
+        """Note in the lock file where a new file is about to be laid down, for whoever finds it after a crash."""
+        assert self.lock is not None
+        with contextlib.suppress(OSError):  # a full disk: the new file will not fit either
+            os.ftruncate(self.lock, 0)
+            os.pwrite(self.lock, os.fsencode(folder), 0)
 
     def commit(self, path: str, record: FileRecord | None) -> None:
         """The announced change is made: remember it. Raises OutputError."""
@@ -86,7 +94,7 @@ class Ledger:
     def _set_aside(self) -> None:
         name = printable(self.path)
         lost = "the files that advisor changed count as yours until you adopt them ('advisor apply --adopt')."
-        if not self.locked:
+        if self.lock is None:
             self.notes.append(f"{name} is broken or from another version of advisor; {lost}")
             return
         number = 1
@@ -118,7 +126,7 @@ class Ledger:
         self.intent = None
         state = "was made" if made else "was not made"
         self.notes.append(f"a change of {printable(intent.path)} was cut off and {state}; the ledger is right again.")
-        if self.locked:
+        if self.lock is not None:
             self.save()
 
 
@@ -135,7 +143,7 @@ def _intent(document: Any) -> Intent:
 
 def read_ledger(folder: str) -> Ledger:
     """The ledger for looking only: nothing on the disk is changed. Raises OutputError when it cannot be read."""
-    ledger = Ledger(folder, locked=False)
+    ledger = Ledger(folder)
     ledger.load()
     return ledger
 
@@ -154,20 +162,15 @@ def open_ledger(folder: str, *, wait_s: float = 5.0) -> Iterator[Ledger]:
             f"{printable(folder)} cannot be used for advisor's state ({error.strerror}); make it a folder that you may "
             f"write, or set XDG_STATE_HOME."
         ) from None
+    ledger = Ledger(folder, descriptor)
     try:
-        ledger = Ledger(folder, locked=True)
         ledger.load()
-        for place in {
-            folder,
-            ledger.backups.folder,
-            *(os.path.dirname(os.path.realpath(path)) for path in ledger.files),
-        }:
+        folders = {folder, ledger.backups.folder, os.fsdecode(os.pread(descriptor, _MAX_PATH, 0))}
+        for place in folders | {os.path.dirname(os.path.realpath(path)) for path in ledger.files}:
             remove_stale(place)
-        try:
-            yield ledger
-        finally:
-            ledger.locked = False
+        yield ledger
     finally:
+        ledger.lock = None
         os.close(descriptor)
 
 

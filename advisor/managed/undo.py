@@ -97,6 +97,10 @@ def _plan(
         after = _by_slot(path, known, wrote, standing.data, fmt)
         note = _KEPT if after != standing.data or not forget else None
     before_slots, after_slots = _slots(path, standing.data, fmt), _slots(path, after, fmt)
+    if standing.data is not None:  # what the user has made of a slot is not ours, even if it is what we once wrote
+        changed = [slot for slot in (*known.wrote, *wrote) if not _still_ours(known, wrote, slot, before_slots)]
+        wrote = {slot: ours for slot, ours in wrote.items() if slot not in changed}
+        wrote.update({slot: known.wrote[slot] for slot in changed if slot in known.wrote})
     touched = [slot for slot in dict.fromkeys((*known.wrote, *wrote)) if known.wrote.get(slot) != wrote.get(slot)]
     changes = [SlotChange(slot, before_slots.get(slot, GONE), after_slots.get(slot, GONE)) for slot in touched]
     record = None if forget else _undone(known, first, wrote, after_slots, touched, held=after is None)
@@ -139,18 +143,19 @@ def _by_slot(path: str, known: FileRecord, wrote: Mapping[Slot, Ours], data: byt
     changes = []
     for slot in dict.fromkeys((*known.wrote, *wrote)):
         ours, earlier, stands = known.wrote.get(slot), wrote.get(slot), now.get(slot, GONE)
-        if ours is not None:
-            target = earlier.value if earlier is not None else ours.behind
-            is_ours = same(stands, ours.value)
-        else:
-            target = wrote[slot].value
-            is_ours = same(stands, wrote[slot].behind)
-        if is_ours and not same(stands, target):
+        target = earlier.value if earlier is not None else ours.behind if ours is not None else GONE
+        if _still_ours(known, wrote, slot, now) and not same(stands, target):
             changes.append(SlotChange(slot, stands, target))
     edited = edit_checked(fmt, text, now, tuple(changes), printable(path))
     if known.created and not wrote and edited == fmt.new_text:
         return None
     return data if edited == text else (mark + edited).encode()
+
+
+def _still_ours(known: FileRecord, wrote: Mapping[Slot, Ours], slot: Slot, now: Mapping[Slot, Value | Gone]) -> bool:
+    """Whether a slot stands as we left it: as we wrote it, or as it was before us when we removed ours."""
+    ours = known.wrote.get(slot)
+    return same(now.get(slot, GONE), ours.value if ours is not None else wrote[slot].behind)
 
 
 def _slots(path: str, data: bytes | None, fmt: Format | None) -> Mapping[Slot, Value | Gone]:
