@@ -20,7 +20,7 @@ from advisor.speed import SpeedModel
 
 
 class Planner:
-    """Plans models for one machine and one engine; `now` and `keep_free_bytes` as in `make_budget`."""
+    """Plans models for one machine and one engine; `now` and the bytes to keep free as in `make_budget`."""
 
     def __init__(
         self,
@@ -31,9 +31,10 @@ class Planner:
         tool: str = "server",
         now: bool = False,
         keep_free_bytes: int | None = None,
+        keep_free_ram_bytes: int | None = None,
     ) -> None:
         self._app, self.host, self.engine, self._tool = app, host, engine, tool
-        self._now, self._keep_free_bytes = now, keep_free_bytes
+        self._margins = {"now": now, "keep_free_bytes": keep_free_bytes, "keep_free_ram_bytes": keep_free_ram_bytes}
         self.policy = parse_policy(app.required("policy.toml"))
         self._speed_rules = app.required("speed.toml")
         self._overheads = app.overheads(host)
@@ -51,7 +52,7 @@ class Planner:
     ) -> Evaluator:
         """What judges settings of `spec` on `host`, the whole machine unless given, within `limits` if given."""
         host = host or self.host
-        budget = limits or make_budget(host, self.policy, now=self._now, keep_free_bytes=self._keep_free_bytes)
+        budget = limits or make_budget(host, self.policy, **self._margins)  # type: ignore[arg-type]
         speed = SpeedModel(spec, host, self._speed_rules)
         return Evaluator(spec, host, self.engine, budget, speed, self._tool, beside, self._overheads)
 

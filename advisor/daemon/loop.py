@@ -18,7 +18,7 @@ from advisor.errors import AdvisorError
 from advisor.watch import worker as work
 from advisor.watch.events import Watcher, look
 from advisor.watch.roots import Noticed
-from advisor.watch.settle import Settler
+from advisor.watch.settle import QUIET_S, Settler
 from advisor.watch.worker import Change, Summary, Watched, Worker
 
 RESCAN_S = 15 * 60.0  # for what no event told
@@ -57,6 +57,7 @@ class Daemon:
     ) -> None:
         self._worker, self._watcher, self._notifier, self._journal = worker, watcher, notifier, journal
         self._clock, self._report = clock, Report(notifier, journal, folder, clock)
+        self._rescan_s = rescan_s
         self._periods = {work.RESCAN: rescan_s, work.HARDWARE: hardware_s}
         self._due = {reason: clock() + period for reason, period in self._periods.items()}
         self._settler, self._watched = Settler(), Watched()
@@ -210,6 +211,10 @@ class Daemon:
 
     def _watch(self) -> None:
         self._watched = self._worker.watched()
+        self._settler.be_quiet_for(self._watched.quiet_s or QUIET_S)
+        rescan_s = self._watched.rescan_s or self._rescan_s
+        if rescan_s != self._periods[work.RESCAN]:
+            self._periods[work.RESCAN], self._due[work.RESCAN] = rescan_s, self._clock() + rescan_s
         if self._watcher.update(self._watched, self._stopping, self._clock()):
             # something may have come between the worker's look and the watch
             self._ask(Request(work.RESCAN, None))

@@ -90,15 +90,23 @@ class Keeper:
 
         if self._passes is None:
             app = App(self._rules_folder)
-            self._passes = Passes(app, self._machine(), self._environ, self.settings.keep_free_bytes)
+            self._passes = Passes(
+                app,
+                self._machine(),
+                self._environ,
+                keep_free_bytes=self.settings.keep_free_bytes,
+                keep_free_ram_bytes=self.settings.keep_free_ram_bytes,
+            )
         with Cache(cache_folder(self._environ)) as cache:
             reports = scan_stores(
                 self._environ,
                 self.settings.folders,
-                include_defaults=self.settings.stores,
+                include_defaults=bool(self.settings.stores),
                 cache=cache,
                 progress=shown,
             )
+        looked_into = {"folder", "textgen", *self.settings.stores}
+        reports = tuple(report for report in reports if report.store in looked_into)
         usable = [
             model
             for report in reports

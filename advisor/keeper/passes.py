@@ -59,8 +59,17 @@ class TargetPass(NamedTuple):
 class Passes:
     """Makes passes over targets; remembers the plans of models between them."""
 
-    def __init__(self, app: App, host: HostSnapshot, environ: Mapping[str, str], keep_free_bytes: int | None) -> None:
-        self._app, self._host, self._environ, self._keep_free = app, host, environ, keep_free_bytes
+    def __init__(
+        self,
+        app: App,
+        host: HostSnapshot,
+        environ: Mapping[str, str],
+        *,
+        keep_free_bytes: int | None = None,
+        keep_free_ram_bytes: int | None = None,
+    ) -> None:
+        self._app, self._host, self._environ = app, host, environ
+        self._keep_free_bytes, self._keep_free_ram_bytes = keep_free_bytes, keep_free_ram_bytes
         self._plans: dict[str, ModelPlans] = {}
         self._planners: dict[str, Planner] = {}
 
@@ -106,7 +115,13 @@ class Passes:
     def _planner(self, engine: str) -> Planner:
         planner = self._planners.get(engine)
         if planner is None:
-            planner = Planner(self._app, self._host, self._app.engine(engine), keep_free_bytes=self._keep_free)
+            planner = Planner(
+                self._app,
+                self._host,
+                self._app.engine(engine),
+                keep_free_bytes=self._keep_free_bytes,
+                keep_free_ram_bytes=self._keep_free_ram_bytes,
+            )
             self._planners[engine] = planner
             self._plans[engine] = ModelPlans(self._app, planner)
         return planner

@@ -14,9 +14,12 @@ class KeeperSettings(NamedTuple):
     """Folders and targets, and what is wished for each model."""
 
     folders: tuple[str, ...]  # besides the stores
-    stores: bool  # look into the stores too
+    stores: frozenset[str]  # which stores are looked into too
     targets: tuple[Target, ...]
     wish_of: Callable[[StoredModel], ModelWish]
     keep_free_bytes: int | None
+    keep_free_ram_bytes: int | None
+    rescan_s: float  # how often everything is looked at without an event
+    quiet_s: float  # how long a file must have been quiet before it is read
     is_quiet: Callable[[float], bool]  # at this time of the clock nothing is written
     sources: tuple[str, ...]  # configuration files that were read or may appear

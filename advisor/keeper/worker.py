@@ -11,7 +11,6 @@ from advisor.keeper.changes import FileChange
 from advisor.keeper.keeper import Keeper, Look, StoppedError, Told
 from advisor.keeper.settings import KeeperSettings
 from advisor.managed.ledger import open_ledger, read_ledger
-from advisor.rule_folders import user_folder
 from advisor.slots import GONE, Slot, SlotChange
 from advisor.stores.scan import watched_folders
 from advisor.watch.worker import ENGINE, FILES, HARDWARE, INFO, WARNING, Change, Summary, Watched
@@ -24,9 +23,10 @@ class KeeperWorker:
     """A Worker; `read_settings` reads the configuration and raises AdvisorError where it is broken."""
 
     def __init__(
-        self, read_settings: Callable[[], KeeperSettings], sources: tuple[str, ...], environ: Mapping[str, str]
+        self, read_settings: Callable[[], KeeperSettings], config_folder: str, environ: Mapping[str, str]
     ) -> None:
-        self._read_settings, self._sources, self._environ = read_settings, sources, environ
+        self._read_settings, self._environ = read_settings, environ
+        self._settings_folders = (config_folder,)  # the rules of the user lie in it
         self._keeper: Keeper | None = None
         self._own: frozenset[str] = frozenset()
         self._last: Summary | None = None
@@ -43,11 +43,13 @@ class KeeperWorker:
     def watched(self) -> Watched:
         """See Worker."""
         if self._keeper is None:
-            return Watched(settings=self._sources, settings_folders=(user_folder(self._environ),))
+            return Watched(settings_folders=self._settings_folders)
         settings = self._keeper.settings
         folders = watched_folders(self._environ, settings.folders) if settings.stores else settings.folders
         engines = tuple(os.path.expanduser(target.binary) for target in settings.targets if target.binary)
-        return Watched(folders, (*self._sources, *settings.sources), (user_folder(self._environ),), engines, self._own)
+        return Watched(
+            folders, settings.sources, self._settings_folders, engines, self._own, settings.rescan_s, settings.quiet_s
+        )
 
     def refresh(self, reason: str, changed: frozenset[str] | None, should_stop: Callable[[], bool]) -> Summary:  # noqa: ARG002
         """See Worker. Headers and plans are remembered, so that looking at everything is quick."""

@@ -40,8 +40,15 @@ class Shortfall(NamedTuple):
     over_bytes: int
 
 
-def make_budget(host: HostSnapshot, policy: Policy, *, now: bool = False, keep_free_bytes: int | None = None) -> Budget:
-    """Budgets for the machine at rest, or with `now` for this minute. `keep_free_bytes` replaces the GPU margin."""
+def make_budget(
+    host: HostSnapshot,
+    policy: Policy,
+    *,
+    now: bool = False,
+    keep_free_bytes: int | None = None,
+    keep_free_ram_bytes: int | None = None,
+) -> Budget:
+    """Budgets for the machine at rest, or with `now` for this minute; bytes to keep free replace the margins."""
     devices = []
     for device in host.devices:
         margin = policy.margins[device.backend]
@@ -65,6 +72,8 @@ def make_budget(host: HostSnapshot, policy: Policy, *, now: bool = False, keep_f
     available = ram.available_bytes if now else min(ram.available_bytes + ram.used_by_engines_bytes, ram.total_bytes)
     unified = any(device.unified for device in devices)
     margin = policy.host["unified_margin_bytes" if unified else "margin_bytes"]
+    if keep_free_ram_bytes is not None:
+        margin = keep_free_ram_bytes
     return Budget(tuple(devices), ram.total_bytes, available, margin)
 
 

@@ -41,6 +41,10 @@ class Settler:
         self._everything = False
         self._first_ready = self._last = 0.0  # of the batch: its first path; the last thing that happened
 
+    def be_quiet_for(self, quiet_s: float) -> None:
+        """How long a path must have been quiet, for events from now on."""
+        self._quiet_s = quiet_s
+
     def note(self, path: str, now: float, *, gone: bool = False) -> None:
         """An event on `path`. What is gone needs no second look."""
         self._last = now

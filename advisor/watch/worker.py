@@ -21,6 +21,8 @@ class Watched(NamedTuple):
     settings_folders: tuple[str, ...] = ()  # the same for whole folders: rules
     engines: tuple[str, ...] = ()  # binaries whose change means an upgrade
     own: frozenset[str] = frozenset()  # files that the worker itself writes: never reported
+    rescan_s: float | None = None  # how often everything is looked at without an event; None: as the daemon has it
+    quiet_s: float | None = None  # how long a file must have been quiet; None: the same
 
 
 class Change(NamedTuple):
