@@ -54,7 +54,7 @@ def look_with(keeper: Keeper, targets: Sequence[Target]) -> Look:
 
 def print_changes(look: Look, changes: Mapping[str, Sequence[FileChange]], *, diffs: bool) -> None:
     """Diffs on stdout, and on stderr what stands against a change or stays the user's."""
-    from advisor.cli.terminal import Screen, clean
+    from advisor.cli.terminal import Screen
     from advisor.gguf_header.errors import printable
 
     screen = Screen()
@@ -74,7 +74,7 @@ def print_changes(look: Look, changes: Mapping[str, Sequence[FileChange]], *, di
                 nothing = False
                 for line in planned.diff.splitlines():
                     color = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1])
-                    text = clean(line, 2000)
+                    text = printable(line[:2000])
                     print(screen.paint(text, color) if color and not line.startswith(("+++", "---")) else text)
             for pin in planned.pinned:
                 say(f"{printable(planned.path)}: {'.'.join(pin.slot)} is yours and stays; --adopt takes it over.")

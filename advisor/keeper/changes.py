@@ -105,7 +105,19 @@ def apply_changes(changes: Collection[FileChange], ledger: Ledger, now_s: float)
             results.append(Applied(change, False, change.planned.refused))
             continue
         try:
+            if change.planned.after is not None:
+                _make_folder(os.path.dirname(change.planned.path))
             results.append(Applied(change, apply_change(change.planned, ledger, now_s=now_s), None))
         except OutputError as error:
             results.append(Applied(change, False, str(error)))
     return results
+
+
+def _make_folder(folder: str) -> None:
+    """Make the folder of a new file, below the user's home only: elsewhere it may be a disk that is not mounted."""
+    home = os.path.join(os.path.expanduser("~"), "")
+    if folder.startswith(home) and not os.path.exists(folder):
+        try:
+            os.makedirs(folder, exist_ok=True)
+        except OSError as error:
+            raise OutputError(f"{folder} cannot be made ({error.strerror}); make it or correct the path.") from None

@@ -58,10 +58,10 @@ def unreachable(reports: Sequence[StoreReport], seen: Seen) -> tuple[str, ...]:
     """Folders of models that cannot be looked into now although they should be."""
     away = []
     for report in reports:
-        known = seen.devices.get(report.folder)
-        if report.status == "ok" and (known is None or report.models or device_of(report.folder) == known):
-            continue
-        away.append(report.folder)
+        known = seen.devices.get(report.folder)  # only of folders that held models
+        still_there = report.status == "ok" and (report.models or device_of(report.folder) == known)
+        if known is not None and not still_there:
+            away.append(report.folder)
     return tuple(away)
 
 

@@ -118,8 +118,19 @@ def _lines(told: Told) -> list[Change]:
 
 
 def describe(changes: tuple[SlotChange, ...]) -> str:
-    """Old and new values in one line."""
-    shown = [f"{_name(change.slot)} {_shown(change.old)} -> {_shown(change.new)}" for change in changes]
+    """Old and new values in one line; what is new or gone as a whole is named as a whole."""
+    groups: dict[Slot, list[SlotChange]] = {}
+    for change in changes:
+        groups.setdefault(change.slot[:-1], []).append(change)
+    shown = []
+    for group, each in groups.items():
+        count = f"{len(each)} values" if len(each) > 1 else "one value"
+        if all(change.old is GONE for change in each) and len(each) > 1:
+            shown.append(f"added {_name(group)} ({count})" if group else f"added {count}")
+        elif all(change.new is GONE for change in each) and len(each) > 1:
+            shown.append(f"removed {_name(group)} ({count})" if group else f"removed {count}")
+        else:
+            shown += [f"{_name(change.slot)} {_shown(change.old)} -> {_shown(change.new)}" for change in each]
     more = f" and {len(shown) - MAX_SHOWN_SLOTS} more" if len(shown) > MAX_SHOWN_SLOTS else ""
     return (", ".join(shown[:MAX_SHOWN_SLOTS]) or "made anew") + more
 

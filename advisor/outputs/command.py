@@ -58,7 +58,7 @@ def server_options(
         options.append(("batch-size", str(settings.n_batch)))
     if settings.n_ubatch != engine.defaults["n_ubatch"]:
         options.append(("ubatch-size", str(settings.n_ubatch)))
-    if settings.swa_full:
+    if settings.swa_full and not engine.defaults["swa_full"]:
         options.append(("swa-full", ""))
     if not settings.kv_offload:
         options.append(("no-kv-offload", ""))
