@@ -75,11 +75,13 @@ def _row(line: str, start: int, end: int, section: str) -> Row | None:
 
 def _winners(rows: Sequence[Row]) -> dict[Slot, Row]:
     found: dict[Slot, Row] = {}
+    seen: set[tuple[str, ...]] = set()
     for row in rows:
-        if row.is_header:  # forgets an earlier section of this name
+        if row.is_header and row.section in seen:  # forgets the earlier section of this name
             found = {slot: other for slot, other in found.items() if other.section != row.section}
         elif row.slot is not None:
             other = found.get(row.slot)
+            seen.add(row.section)
             if other is None or other.section != row.section or row.spelling.encode() >= other.spelling.encode():
                 found[row.slot] = row
     return found
