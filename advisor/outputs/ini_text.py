@@ -27,8 +27,8 @@ def carries(value: str) -> bool:
 
 
 def section_fits(name: str) -> bool:
-    """Whether a section can be called so; what follows a ':' would be read as a quantization."""
-    return bool(name) and carries(name) and not any(char in "[]:" for char in name)
+    """Whether a model's section can be called so; what follows a ':' would be read as a quantization."""
+    return name not in ("", "*") and carries(name) and not any(char in "[]:" for char in name)
 
 
 def grammar(preamble: str, preamble_slots: str) -> Grammar:

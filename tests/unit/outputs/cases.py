@@ -34,24 +34,30 @@ class Named(NamedTuple):
     free_bytes: int = 8 * GIB
 
 
-def model(
-    request: str = "-c 4096 -ngl 5 -np 1",
-    *,
-    model_id: str = "qwen3",
-    path: str = "/srv/models/Qwen3-8B-Q4_K_M.gguf",
-    engine: str = "llama.cpp",
-    cards: int | list[Named] = 1,
-    mode: str = "exact",
-    **more: Any,
-) -> OutputModel:
-    """A model with settings as llama.cpp's flags say them."""
+@functools.cache
+def _plan(request: str, engine: str, cards: int | tuple[Named, ...], mode: str) -> tuple[Any, tuple[Any, ...]]:
     spec, rules = _spec(), _app().engine(engine)
     devices = [Card(f"CUDA{number}") for number in range(cards)] if isinstance(cards, int) else cards
     asked = parse_command(shlex.split(request)).settings
     settings = resolve_settings(asked, spec, rules, tool="server", n_devices=len(devices))
     plan = plan_memory(spec, settings, rules, devices)
     options = server_options(plan, rules, mode=mode, n_layer_all=spec.n_layer_all, margin_bytes=GIB // 2)
-    return OutputModel(model_id, path, plan, tuple(options), spec.n_layer_all, **more)
+    return plan, tuple(options)
+
+
+def model(
+    request: str = "-c 4096 -ngl 5 -np 1",
+    *,
+    model_id: str = "qwen3",
+    path: str = "/srv/models/Qwen3-8B-Q4_K_M.gguf",
+    engine: str = "llama.cpp",
+    cards: int | tuple[Named, ...] = 1,
+    mode: str = "exact",
+    **more: Any,
+) -> OutputModel:
+    """A model with settings as llama.cpp's flags say them."""
+    plan, options = _plan(request, engine, cards, mode)
+    return OutputModel(model_id, path, plan, options, _spec().n_layer_all, **more)
 
 
 # what every format takes, with the engine whose rules it is planned by

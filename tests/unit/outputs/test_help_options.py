@@ -49,10 +49,12 @@ def test_any_other_text_gives_no_error(text):
 @pytest.mark.parametrize(
     ("spelling", "meant"),
     [
-        ("c", ("ctx-size", False)), ("LLAMA_ARG_CTX_SIZE", ("ctx-size", False)), ("gpu-layers", ("n-gpu-layers", False)),
+        ("c", ("ctx-size", False)), ("LLAMA_ARG_CTX_SIZE", ("ctx-size", False)),
+        ("gpu-layers", ("n-gpu-layers", False)),
         ("nkvo", ("kv-offload", True)), ("no-kv-offload", ("kv-offload", True)), ("kvo", ("kv-offload", False)),
         ("md", ("spec-draft-model", False)), ("model-draft", ("spec-draft-model", False)), ("np", ("parallel", False)),
-        ("no-mmap", ("mmap", True)), ("lm", ("load-mode", False)), ("nr", ("repack", True)), ("cram", ("cache-ram", False)),
+        ("no-mmap", ("mmap", True)), ("lm", ("load-mode", False)), ("nr", ("repack", True)),
+        ("cram", ("cache-ram", False)),
         ("unheard-of", ("unheard-of", False)),
     ],
 )  # fmt: skip

@@ -67,13 +67,13 @@ def test_reading_a_preset(text, slots):
 
 @pytest.mark.parametrize("text", [" c = 1\n", "[a]\n  c = 1\n", "c\n", "[a\nc=1\n", "[]\n", "1c = 2\n", "[a] b\n"])
 def test_what_llama_server_does_not_read_is_refused(text):
-    with pytest.raises(OutputError, match=r"^line [12] is no line of llama.cpp's config format"):
+    with pytest.raises(OutputError, match=r"^line [12] is no line of llama\.cpp's config format"):
         PRESET.parse(text)
 
 
 @pytest.mark.parametrize("text", ["\ufeff[a]\nc=1\n", "c = 1\n[*]\n"])
 def test_a_preset_that_the_server_reads_otherwise_is_not_valid(text):
-    with pytest.raises(OutputError, match="byte order mark|before its first section"):
+    with pytest.raises(OutputError, match=r"byte order mark|before its first section"):
         PRESET.validate(text)
     PRESET.validate("; x\nversion = 1\n[*]\nc = 1\n")
 

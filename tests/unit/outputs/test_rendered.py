@@ -279,7 +279,7 @@ def test_safe_mode_leaves_the_layers_to_the_engine(name, present, absent):
     ],
 )
 def test_koboldcpp_names_the_backend(device, slots):
-    found = load("koboldcpp").slots([model("-c 4096 -ngl 5 -np 1", engine="koboldcpp", cards=[device])], None)
+    found = load("koboldcpp").slots([model("-c 4096 -ngl 5 -np 1", engine="koboldcpp", cards=(device,))], None)
     assert {slot: value for slot, value in found.items() if slot[0].startswith("use") and slot[0][3] in "cv"} == slots
 
 

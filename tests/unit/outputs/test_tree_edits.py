@@ -170,7 +170,11 @@ hooks: {}
             "|\n      llama-server\n      --port ${PORT}   # no comment, part of the text\n",
             "|-\n      one\n      two\n",
         ),
-        ({("models", "a b", "cmd"): "x"}, "|\n      llama-server\n      --port ${PORT}   # no comment, part of the text\n", "x\n"),
+        (
+            {("models", "a b", "cmd"): "x"},
+            "|\n      llama-server\n      --port ${PORT}   # no comment, part of the text\n",
+            "x\n",
+        ),
         ({("models", "a b", "name"): "on"}, '[1, 2]}\n', '[1, 2]}\n    name: "on"\n'),
         ({("models", "a b", "m"): {"x": 2}}, '{x: 1, "y": [1, 2]}', "{x: 2}"),
         ({("models", "other", "env"): ["B=2"]}, "['A=1']", '["B=2"]'),
