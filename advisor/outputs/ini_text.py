@@ -27,8 +27,8 @@ def carries(value: str) -> bool:
 
 
 def section_fits(name: str) -> bool:
-    """Whether a section can be called so; what follows a ':' would be read as a quantization."""
-    return bool(name) and carries(name) and not any(char in "[]:" for char in name)
+    """Whether a model's section can be called so; what follows a ':' would be read as a quantization."""
+    return name not in ("", "*") and carries(name) and not any(char in "[]:" for char in name)
 
 
 def grammar(preamble: str, preamble_slots: str) -> Grammar:
@@ -75,11 +75,13 @@ def _row(line: str, start: int, end: int, section: str) -> Row | None:
 
 def _winners(rows: Sequence[Row]) -> dict[Slot, Row]:
     found: dict[Slot, Row] = {}
+    seen: set[tuple[str, ...]] = set()
     for row in rows:
-        if row.is_header:  # forgets an earlier section of this name
+        if row.is_header and row.section in seen:  # forgets the earlier section of this name
             found = {slot: other for slot, other in found.items() if other.section != row.section}
         elif row.slot is not None:
             other = found.get(row.slot)
+            seen.add(row.section)
             if other is None or other.section != row.section or row.spelling.encode() >= other.spelling.encode():
                 found[row.slot] = row
     return found

@@ -94,12 +94,13 @@ def _edit(text: str, changes: Mapping[Slot, Value | Gone], grammar: Grammar) -> 
     rows = grammar.scan(text)
     winners = grammar.winners(rows)
     newline = newline_of(text)
+    sections = _sections(rows)
     splices: list[tuple[int, int, str]] = []
-    removed: set[int] = set()  # starts of rows
+    gone: set[Slot] = set()
     new: dict[tuple[str, ...], list[str]] = {}
     for slot, value in changes.items():
         if value is GONE:
-            removed |= {row.start for row in rows if row.slot == slot and not _hidden(row, rows)}
+            gone.add(slot)
         elif slot in winners:
             row = winners[slot]
             fresh = grammar.new_value(row, value, text[row.value_start : row.value_end])
@@ -108,11 +109,13 @@ def _edit(text: str, changes: Mapping[Slot, Value | Gone], grammar: Grammar) -> 
             new.setdefault(grammar.section_of(slot), []).append(grammar.new_line(slot, value))
     for section, lines in new.items():
         block = "".join(line + newline for line in lines)
-        place = _end_of_section(rows, section)
-        if place is None:
+        if section in sections:
+            place = sections[section].end
+        else:
             place, block = len(text), (grammar.header(section) + newline if section else "") + block
         splices.append((place, place, block))
-    removed |= _emptied(rows, removed, set(new))
+    removed = {row.start for row in rows if row.slot in gone and row.start >= sections[row.section].start}
+    removed |= _emptied(rows, removed, set(new), sections)
     for row in rows:
         if row.start in removed:
             kept = row.comment + last_end(text[row.start : row.end]) if row.comment else ""
@@ -120,27 +123,32 @@ def _edit(text: str, changes: Mapping[Slot, Value | Gone], grammar: Grammar) -> 
     return spliced(text, splices)
 
 
-def _end_of_section(rows: Sequence[Row], section: tuple[str, ...]) -> int | None:
-    """Where a new key of the section goes: after its last key, or after its last header; None without the section."""
-    place = None
+class _Section(NamedTuple):
+    start: int  # of the header that counts, the last one of its name
+    end: int  # of its last key, or of the header: where a new key goes
+    n_headers: int
+
+
+def _sections(rows: Sequence[Row]) -> dict[tuple[str, ...], _Section]:
+    """The sections that have a header or keys."""
+    found: dict[tuple[str, ...], _Section] = {}
     for row in rows:
-        if row.section == section and (row.is_header or row.slot is not None):
-            place = row.end
-    return place
+        old = found.get(row.section)
+        if row.is_header:
+            found[row.section] = _Section(row.start, row.end, (old.n_headers if old else 0) + 1)
+        elif row.slot is not None:
+            found[row.section] = _Section(old.start if old else 0, row.end, old.n_headers if old else 0)
+    return found
 
 
-def _hidden(row: Row, rows: Sequence[Row]) -> bool:
-    """Whether a later section of the same name replaces the row's."""
-    return any(other.is_header and other.section == row.section and other.start > row.start for other in rows)
-
-
-def _emptied(rows: Sequence[Row], removed: set[int], kept: set[tuple[str, ...]]) -> set[int]:
+def _emptied(
+    rows: Sequence[Row],
+    removed: set[int],
+    kept: set[tuple[str, ...]],
+    sections: Mapping[tuple[str, ...], _Section],
+) -> set[int]:
     """The headers of sections that lost their last key. One that hides an earlier section of its name stays."""
-    touched = {row.section for row in rows if row.start in removed}
-    gone = set()
-    for section in touched - kept:
-        left = [row for row in rows if row.section == section and row.slot is not None and row.start not in removed]
-        headers = [row for row in rows if row.section == section and row.is_header]
-        if not left and len(headers) == 1:
-            gone.add(headers[0].start)
-    return gone
+    touched = {row.section for row in rows if row.start in removed} - kept
+    touched -= {row.section for row in rows if row.slot is not None and row.start not in removed}
+    return {row.start for row in rows if row.is_header and row.section in touched
+            and sections[row.section].n_headers == 1}  # fmt: skip

@@ -42,7 +42,7 @@ class LlamaServerPreset(Format):
 
     def _slots(self, model: OutputModel, supported: frozenset[str] | None) -> dict[Slot, Value]:
         wanted = Wanted(model._replace(options=tuple(spelled_out(model))), self.title)
-        if not section_fits(model.id):
+        if not section_fits(model.id) or model.id == "default":
             wanted.refuse(f"a section cannot be called '{excerpt(model.id)}'; rename the file or link it")
         if not carries(model.model_path):
             wanted.refuse(f"its path {excerpt(model.model_path)} cannot be written, {MAKES_COMMENT}")

@@ -65,13 +65,13 @@ class LlamaSwap(Format):
         ]
         for name, value in known_to(wanted.rest(), supported, model.id):
             words.append(f"--{name} {self._word(value, name, wanted)}" if value else f"--{name}")
-        check_printable(model.id, "name", model.id)
+        self._word(model.id, "name", wanted)
         found: dict[Slot, Value] = {("models", model.id, "cmd"): "\n".join(words)}
         if model.description:
             found["models", model.id, "description"] = without_controls(model.description).replace("${", "$ {")
         aliases = [alias for alias in model.aliases if alias not in self._taken and alias != model.id]
         for alias in aliases:
-            check_printable(alias, "alias", model.id)
+            self._word(alias, "alias", wanted)
         if aliases:
             found["models", model.id, "aliases"] = aliases
         found["models", model.id, "metadata"] = {"managed_by": "advisor"}

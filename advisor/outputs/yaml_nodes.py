@@ -45,7 +45,9 @@ def document(text: str, title: str) -> Document:
     except Exception as error:  # ruamel raises errors of many kinds on broken text
         reason = " ".join(str(error).split()) or type(error).__name__
         raise OutputError(f"this is no config of {title}: {excerpt(reason)}; correct it.") from None
-    return Document({} if data is None else data, root, tuple(sorted(places.scalars)))
+    if data is None:
+        return Document({}, None, ())
+    return Document(data, root, tuple(sorted(places.scalars)))
 
 
 def _count(node: Any, known: dict[int, int]) -> int:
@@ -99,7 +101,11 @@ class _Places:
             if node.id == "mapping":
                 name, content = child
                 first = name.start_mark.index
-                found.append(Entry(str(name.value), first, self.node(content, name.end_mark.index)))
+                below = self.node(content, name.end_mark.index)
+                if below.kind == "scalar" and below.start == below.end:  # no value: its place is behind the colon
+                    colon = self.text.find(":", name.end_mark.index) + 1 or name.end_mark.index
+                    below = below._replace(start=colon, end=colon)
+                found.append(Entry(str(name.value), first, below))
                 self.scalars.append((first, name.end_mark.index))
                 continue
             below = self.node(child, found[-1].node.end if found else node.start_mark.index)

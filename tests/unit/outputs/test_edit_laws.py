@@ -1,0 +1,202 @@
+"""The laws of every edit, over random texts of every format: nothing that a person wrote is lost or moved."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from advisor.errors import OutputError
+from advisor.outputs.base import applied, identity, identity_of
+from advisor.outputs.registry import OUTPUTS, load
+from advisor.outputs.text_generation_webui import pattern_of
+from advisor.outputs.types import GONE, Output, Slot
+from tests.unit.outputs import texts
+
+CHECKS = settings(
+    max_examples=80,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.function_scoped_fixture],
+)
+
+
+class Format(NamedTuple):
+    """Texts of a format, slots that may be new in them, values that may be set."""
+
+    texts: st.SearchStrategy[str]
+    slots: list[Slot]
+    values: st.SearchStrategy[Any]
+
+
+_STRINGS = st.sampled_from(["1", "q8_0", "/srv/b c.gguf", "größe", "x=y", "[q]", 'a "b"', "it's"])
+_PARAMETERS = st.sampled_from(["1", "0.5", "x y", "größe"])
+_VALUES = texts.SCALARS | st.sampled_from([["a", 1], {"x": 1}, "l1\nl2", "a: b", "on", "- x", "2026-01-01", "\u202e"])
+Q, A = pattern_of("Q.gguf"), pattern_of("a b.gguf")
+FORMATS = {
+    "llama-server-preset": Format(
+        texts.ini(), [("a", "ctx-size"), ("a", "kv-offload"), ("new", "fit"), ("*", "threads")], _STRINGS
+    ),
+    "llama-config-ini": Format(texts.ini(), [("*", "threads"), ("*", "fit-target")], _STRINGS),
+    "env-file": Format(texts.env(), [("LLAMA_ARG_CTX_SIZE",), ("A",), ("NEW",)], _STRINGS),
+    "llama-swap": Format(
+        texts.yaml_nested(["a", '"b c"', "größe"], "models"),
+        [("models", "a", "cmd"), ("models", "a", "new"), ("models", "new x", "cmd"), ("models", "new x", "ttl")],
+        _VALUES,
+    ),
+    "ollama": Format(
+        texts.modelfile(), [("PARAMETER", "num_ctx"), ("PARAMETER", "num_batch"), ("FROM",)], _PARAMETERS
+    ),
+    "llama-cpp-python": Format(
+        texts.as_json(texts.SERVER), [("models", "a", "n_ctx"), ("models", "n ew", "x"), ("models", "n ew", "y")],
+        _VALUES,
+    ),
+    "koboldcpp": Format(texts.as_json(texts.FLAT), [("contextsize",), ("new",), ('n "w"',)], _VALUES),
+    "localai": Format(
+        texts.localai(), [("name",), ("options", "parallel"), ("options", "new"), ("parameters", "model")], _PARAMETERS
+    ),
+    "ramalama": Format(
+        texts.toml(), [("ramalama", "ctx_size"), ("ramalama", "runtimes", "llama_cpp", "ngl")],
+        st.sampled_from([1, -5, True, "x", 'a "b"', "größe"]),
+    ),
+    "text-generation-webui": Format(
+        texts.yaml_nested(["Q.gguf$", r"q\.gguf$", ".*x", "'a b.gguf$'"]),
+        [(Q, "ctx_size"), (Q, "new"), (A, "loader")], _VALUES,
+    ),
+    "lm-studio": Format(
+        texts.as_json(texts.STUDIO), [("load", "fields", "llm.a"), ("load", "fields", "llm.new")], _VALUES
+    ),
+    "jan": Format(texts.yaml_flat(), [("ctx_size",), ("new",), ("new two",)], _VALUES),
+}  # fmt: skip
+
+
+def test_every_output_is_held_to_the_laws():
+    assert set(FORMATS) == set(OUTPUTS)
+
+
+def tokens(text: str) -> list[str]:
+    """The comments' tokens in their order."""
+    return re.findall(r"«\d+»", text)
+
+
+def edited(output: Output, text: str, changes: dict[Slot, Any]) -> str | None:
+    """The text after the changes, None when they are refused, in one plain line."""
+    refused = ""
+    try:
+        return output.edit(text, changes)
+    except OutputError as error:
+        refused = str(error)
+    assert refused.isprintable()
+    assert len(refused) < 400
+    return None
+
+
+def is_part(part: str, whole: str) -> bool:
+    """Whether `part` is left when some characters of `whole` are taken out."""
+    rest = iter(whole)
+    return all(item in rest for item in part)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@CHECKS
+@given(data=st.data())
+def test_edits_do_what_they_say_and_keep_every_comment(name, data):
+    """Any mixture of changes: the text then says exactly what was meant, and every comment is there, in order."""
+    output, form = load(name), FORMATS[name]
+    text = data.draw(form.texts)
+    before = output.parse(text)
+    slot = st.sampled_from([*form.slots, *before])
+    changes = data.draw(st.dictionaries(slot, form.values | st.just(GONE), min_size=1, max_size=5))
+    after = edited(output, text, changes)
+    if after is None:
+        return
+    assert identity_of(output.parse(after)) == identity_of(applied(before, changes))
+    assert tokens(after) == tokens(text)
+    assert after.startswith("\ufeff") == text.startswith("\ufeff")
+    assert "\r\n" not in after or "\r\n" in text
+    assert output.edit(after, changes) == after
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@CHECKS
+@given(data=st.data())
+def test_a_value_set_and_set_back_leaves_the_text_as_it_was(name, data):
+    output, form = load(name), FORMATS[name]
+    text = data.draw(form.texts)
+    kinds = (str, bool, int) if name == "ramalama" else (str, bool, int, float)
+    plain = {slot: value for slot, value in output.parse(text).items() if isinstance(value, kinds)}
+    plain = {slot: value for slot, value in plain.items() if not str(value).startswith("one")}  # of several lines
+    assume(plain)
+    slot = data.draw(st.sampled_from(list(plain)))
+    old = plain[slot]
+    new: Any = {str: "other", bool: not old, int: 77, float: 0.25}[type(old)]
+    if old in ("true", "false"):  # llama.cpp's switches
+        new = "false" if old == "true" else "true"
+    after = output.edit(text, {slot: new})
+    start = next((at for at, (a, b) in enumerate(zip(text, after, strict=False)) if a != b), min(len(text), len(after)))
+    cut = len(after) - len(text)
+    tail = next((at for at in range(len(text), start - 1, -1) if text[at - 1 :] != after[at - 1 + cut :]), start)
+    assert len(text[start:tail]) <= len(str(old)) + 16  # the value, its quotes, its name in a list
+    assert output.edit(after, {slot: old}) == text
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@CHECKS
+@given(data=st.data())
+def test_what_was_added_and_taken_out_again_leaves_the_text_as_it_was(name, data):
+    output, form = load(name), FORMATS[name]
+    text = data.draw(form.texts)
+    before = output.parse(text)
+    new = [slot for slot in form.slots if slot not in before]
+    assume(new)
+    added = data.draw(st.dictionaries(st.sampled_from(new), form.values, min_size=1))
+    after = edited(output, text, added)
+    assume(after is not None)
+    assert is_part(text, after)
+    restored = output.edit(after, dict.fromkeys(added, GONE))
+    assert restored == text
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@CHECKS
+@given(data=st.data())
+def test_taking_out_takes_nothing_else(name, data):
+    output, form = load(name), FORMATS[name]
+    text = data.draw(form.texts)
+    before = output.parse(text)
+    assume(before)
+    gone = data.draw(st.lists(st.sampled_from(list(before)), min_size=1, unique=True))
+    after = edited(output, text, dict.fromkeys(gone, GONE))
+    if after is None:  # a comment would become part of the text above it
+        assert re.search("[|>]-?\r?\n", text)
+        return
+    assert is_part(after, text)
+    kept = {slot: value for slot, value in before.items() if slot not in gone}
+    assert identity_of(output.parse(after)) == identity_of(kept)
+    assert tokens(after) == tokens(text)
+
+
+@given(value=st.recursive(st.text() | st.integers() | st.floats() | st.booleans() | st.none(), st.lists, max_leaves=3))
+def test_equal_values_of_other_types_differ(value):
+    assert identity(value) == identity(value)
+    assert len({identity(1), identity(1.0), identity(True), identity("1"), identity(None), identity([1])}) == 6
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@CHECKS
+@given(text=st.text(alphabet=st.characters() | st.sampled_from("[]{}:=\"'#;\n\r \t-&*!|>%@`,\\"), max_size=80))
+def test_any_text_is_parsed_or_refused_in_one_line(name, text):
+    output = load(name)
+    refused = ""
+    try:
+        parsed = output.parse(text)
+        output.validate(text)
+    except OutputError as error:
+        parsed, refused = {}, str(error)
+    assert refused.isprintable()
+    assert len(refused) < 400
+    for slot in list(parsed)[:2]:
+        after = edited(output, text, {slot: GONE})
+        assert after is None or slot not in output.parse(after)
