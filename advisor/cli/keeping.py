@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from advisor.keeper.changes import FileChange
     from advisor.keeper.keeper import Keeper, Look, Told
     from advisor.keeper.targets import Target
+    from advisor.managed.change import Pinned
 
 targets_argument = click.argument("targets", nargs=-1, metavar="[TARGET]...")
 json_option = click.option("--json", "as_json", is_flag=True, help="machine-readable output")
@@ -76,8 +77,8 @@ def print_changes(look: Look, changes: Mapping[str, Sequence[FileChange]], *, di
                     color = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1])
                     text = printable(line[:2000])
                     print(screen.paint(text, color) if color and not line.startswith(("+++", "---")) else text)
-            for pin in planned.pinned:
-                say(f"{printable(planned.path)}: {'.'.join(pin.slot)} is yours and stays; --adopt takes it over.")
+            if planned.pinned:
+                say(f"{printable(planned.path)}: {_yours(planned.pinned)}; --adopt takes it over.")
     for folder in look.away:
         say(f"{folder} cannot be looked into now; what was written for its models stays.")
     if diffs and nothing and not any(made.failure for made in look.passes):
@@ -152,6 +153,15 @@ def print_json(
             }  # fmt: skip
         targets.append(entry)
     print(json.dumps({"schema": schema, "targets": targets, "away": list(look.away)}, indent=2))
+
+
+def _yours(pinned: Sequence[Pinned]) -> str:
+    """One sentence about the values that are the user's."""
+    names = [".".join(pin.slot) for pin in pinned]
+    if len(names) == 1:
+        return f"{names[0]} is yours and stays"
+    more = f" and {len(names) - 3} more" if len(names) > 4 else ""
+    return f"{', '.join(names[: 3 if more else 4])}{more} are yours and stay"
 
 
 def say(text: str) -> None:

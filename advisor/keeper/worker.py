@@ -130,7 +130,14 @@ def describe(changes: tuple[SlotChange, ...]) -> str:
         elif all(change.new is GONE for change in each) and len(each) > 1:
             shown.append(f"removed {_name(group)} ({count})" if group else f"removed {count}")
         else:
-            shown += [f"{_name(change.slot)} {_shown(change.old)} -> {_shown(change.new)}" for change in each]
+            new = [change for change in each if change.old is GONE]
+            alone = len(new) < 2
+            shown += [
+                f"{_name(change.slot)} {_shown(change.old)} -> {_shown(change.new)}"
+                for change in each if alone or change.old is not GONE
+            ]  # fmt: skip
+            if not alone:
+                shown.append(f"{_name(group)} added {', '.join(printable(change.slot[-1]) for change in new)}")
     more = f" and {len(shown) - MAX_SHOWN_SLOTS} more" if len(shown) > MAX_SHOWN_SLOTS else ""
     return (", ".join(shown[:MAX_SHOWN_SLOTS]) or "made anew") + more
 

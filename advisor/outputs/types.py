@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import Enum
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from advisor.memory.types import MemoryPlan
+from advisor.slots import GONE, Gone, Slot
 
-Value: TypeAlias = Any  # JSON-like: str, int, float, bool, None, list, dict
-Slot: TypeAlias = tuple[str, ...]  # the path of one value, such as ("qwen3-8b", "ctx-size")
+__all__ = ["GONE", "Gone", "Output", "OutputModel", "Slot", "Value"]
 
-
-class Gone(Enum):
-    """The mark of a value that is to be taken out."""
-
-    GONE = "gone"
-
-
-GONE: Final = Gone.GONE
+Value: TypeAlias = Any  # advisor.slots.Value, which formats take apart by its type
 
 
 class OutputModel(NamedTuple):
