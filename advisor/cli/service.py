@@ -84,6 +84,28 @@ def uninstall() -> int:
     return 0
 
 
+@command.command("ollama")
+@click.option("--cache-type", default="q8_0", metavar="TYPE", help="of the cache of every model (default: q8_0)")
+@click.option(
+    "--parallel", default=1, type=click.IntRange(1, 256), metavar="N", help="slots of every model (default: 1)"
+)
+@click.option(
+    "--cache-ram", type=click.IntRange(0, 1 << 24), metavar="MIB", help="limit of llama-server's prompt cache"
+)
+def ollama(cache_type: str, parallel: int, cache_ram: int | None) -> int:
+    """Print a drop-in for Ollama's system service, and the commands that install it.
+
+    The cache type, slots and prompt cache hold for all models and can only be set there; the unit belongs to root.
+    """
+    from advisor.outputs.ollama import Service
+    from advisor.outputs.ollama_service import drop_in_text, install_commands
+
+    file = "advisor-ollama.conf"
+    print(drop_in_text(Service(cache_type, parallel, cache_ram)), end="")
+    click.echo(f"\nsave it, here as {file}, and install it:\n  " + "\n  ".join(install_commands(file)), err=True)
+    return 0
+
+
 @command.command("status")
 @click.option("--json", "as_json", is_flag=True, help="machine-readable output")
 def status(as_json: bool) -> int:

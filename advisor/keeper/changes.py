@@ -16,6 +16,9 @@ from advisor.managed.undo import plan_restore
 from advisor.outputs import registry
 from advisor.slots import Slot, Value
 
+# files of other programs that are absent until somebody sets something
+_MADE_WHERE_ABSENT = ("llama-config-ini", "lm-studio", "text-generation-webui")
+
 
 class FileChange(NamedTuple):
     """A planned change, the target it belongs to, and the models that the file is made for, id -> path."""
@@ -49,7 +52,10 @@ def plan_changes(
         kept, slots = _kept(wanted, ledger, seen, away)
         models = {**kept, **{name: model.model_path for name, model in wanted.models.items()}}
         if models or wanted.path in ledger.files:  # no file for nothing
-            planned = plan_change(wanted.path, wanted.output, {**slots, **wanted.slots}, ledger, adopt=adopt)
+            create = made.target.format in _MADE_WHERE_ABSENT
+            planned = plan_change(
+                wanted.path, wanted.output, {**slots, **wanted.slots}, ledger, adopt=adopt, create=create
+            )
             found.append(FileChange(made.target.name, planned, models))
     return found + _gone(made, ledger, seen, away)
 

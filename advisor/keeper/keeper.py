@@ -142,9 +142,8 @@ class Keeper:
                     models[path] = dict(one.change.models)
                     if not one.change.models:
                         del models[path]
-            written = [one.change.planned.path for one in applied if one.written]
             try:
-                said = tell_engine(made.target, made, written)
+                said = tell_engine(made.target, made, applied)
                 told.append(Told(made.target, tuple(applied), said.text, said.differs, None))
             except EngineError as error:
                 told.append(Told(made.target, tuple(applied), "", (), str(error)))

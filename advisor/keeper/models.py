@@ -9,6 +9,7 @@ from typing import NamedTuple
 from advisor.app import App
 from advisor.errors import AdvisorError, RuleError
 from advisor.gguf_header.shards import parse_shard_name
+from advisor.outputs.ollama import SUFFIX
 from advisor.outputs.types import OutputModel
 from advisor.planner import Planner
 from advisor.recommend.search import Wishes
@@ -41,10 +42,16 @@ class Planned(NamedTuple):
     summary: str = ""  # the recommendation in one line
 
 
+def ollama_name(model: StoredModel) -> str | None:
+    """What Ollama calls the model, None for one that it does not have; the tags that advisor made do not count."""
+    names = [(model.store, model.name), *((seen.store, seen.name) for seen in model.also)]
+    return next((name for store, name in names if store == "ollama" and not name.endswith(SUFFIX)), None)
+
+
 def plain_id(model: StoredModel) -> str:
     """How engines are to list a model: an Ollama name without colons and slashes, otherwise its file's name."""
     if model.store == "ollama":
-        return model.name.replace(":", "-").replace("/", "-")
+        return (ollama_name(model) or model.name).replace(":", "-").replace("/", "-")
     shard = parse_shard_name(model.path)
     return os.path.basename(shard[0] if shard else model.path.removesuffix(".gguf")) or model.name
 
@@ -109,7 +116,7 @@ class ModelPlans:
             options=tuple(planner.options(answer, spec, host, wishes, wanted.mode)),
             n_layer_all=spec.n_layer_all,
             description=answer.summary,
-            store_name=model.name if model.store == "ollama" else None,
+            store_name=ollama_name(model),
             architecture=spec.architecture,
         )
         return Planned(wanted, output, None, answer.summary)

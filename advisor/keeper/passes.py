@@ -12,7 +12,7 @@ from advisor.engines.help_text import help_text
 from advisor.errors import AdvisorError, OutputError
 from advisor.host import HostSnapshot
 from advisor.keeper.constrain import constrained
-from advisor.keeper.models import ModelPlans, Wanted
+from advisor.keeper.models import ModelPlans, Wanted, ollama_name
 from advisor.keeper.targets import Target, output_of
 from advisor.outputs.help_options import options_of_help
 from advisor.outputs.types import Output, OutputModel
@@ -134,6 +134,8 @@ class Passes:
 
 def _takes(target: Target, model: StoredModel) -> bool:
     store = _OWN_STORE.get(target.format)
+    if store == "ollama" and ollama_name(model) is None:
+        return False  # its base is gone, only the tag that advisor made holds the file
     if store is not None and store not in (model.store, *(seen.store for seen in model.also)):
         return False
     texts = (model.name, model.path, os.path.basename(model.path))

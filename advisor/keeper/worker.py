@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from advisor.gguf_header.errors import printable
 from advisor.keeper.changes import FileChange
 from advisor.keeper.keeper import Keeper, Look, StoppedError, Told
+from advisor.keeper.reload import BY_HAND
 from advisor.keeper.settings import KeeperSettings
 from advisor.managed.ledger import open_ledger, read_ledger
 from advisor.slots import GONE, Slot, SlotChange
@@ -30,6 +31,7 @@ class KeeperWorker:
         self._keeper: Keeper | None = None
         self._own: frozenset[str] = frozenset()
         self._last: Summary | None = None
+        self._said: set[str] = set()
 
     def reload(self) -> None:
         """See Worker."""
@@ -90,7 +92,7 @@ class KeeperWorker:
             f"{folder} cannot be looked into now; what was written for its models stays." for folder in look.away
         ]
         for one in told:
-            lines += _lines(one)
+            lines += _lines(one, self._said)
             failures += [each.error for each in one.applied if each.error]
             failures += [one.error] if one.error else []
             failures += list(one.differs)
@@ -105,13 +107,14 @@ class KeeperWorker:
         return Summary(status, tuple(lines), tuple(pending), tuple(pinned), tuple(dict.fromkeys(failures)))
 
 
-def _lines(told: Told) -> list[Change]:
+def _lines(told: Told, said: set[str]) -> list[Change]:
     lines = []
     for one in told.applied:
         if one.written:
             lines.append(Change(f"{printable(one.change.planned.path)}: {describe(one.change.planned.changes)}"))
-    if any(one.written for one in told.applied) and told.engine:
+    if told.engine and told.engine not in said:
         lines.append(Change(f"{told.target.name}: {told.engine}", INFO))
+        said.update(set(BY_HAND.values()) & {told.engine})  # what a person has to do is said once
     if told.error is not None:
         lines.append(Change(f"{told.target.name}: {told.error}", WARNING))
     return lines

@@ -34,6 +34,11 @@ class Service(NamedTuple):
     cache_ram_mib: int | None = None
 
 
+def derived_tag(base: str) -> str:
+    """The tag that advisor makes of the model `base`."""
+    return base + SUFFIX if ":" in base else f"{base}:latest{SUFFIX}"
+
+
 class Ollama(Format):
     """The Modelfile of one model; `service`: what the service runs with."""
 
@@ -120,8 +125,7 @@ class Ollama(Format):
 
     def tag(self, model: OutputModel) -> str:
         """The derived tag, one of our own: pulling the base again leaves it alone."""
-        name = self.base_name(model)
-        return name + SUFFIX if ":" in name else f"{name}:latest{SUFFIX}"
+        return derived_tag(self.base_name(model))
 
     def create_request(self, model: OutputModel) -> dict[str, Value]:
         """The body of POST /api/create. Raises OutputError."""

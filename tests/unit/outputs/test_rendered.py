@@ -149,7 +149,8 @@ def test_the_whole_text(name, request_text, text):
 
 def test_llama_cpp_python_json():
     output = load("llama-cpp-python")
-    written = output.edit(output.new_text, output.slots([model(REQUEST, engine=output.engine)], None))
+    request = REQUEST + " -fa on"  # off is its default
+    written = output.edit(output.new_text, output.slots([model(request, engine=output.engine)], None))
     output.validate(written)
     assert json.loads(written) == {
         "host": "127.0.0.1",
