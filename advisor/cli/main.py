@@ -28,6 +28,8 @@ VERBS = {
     "verify": ("advisor.cli.verify", "ask the installed engine, without loading weights, and compare"),
     "observe": ("advisor.cli.observe", "read the memory in the log of a real load, and compare"),
     "hardware": ("advisor.cli.hardware", "what was found and what is planned with"),
+    "init": ("advisor.cli.init", "begin a configuration, with every key explained"),
+    "config": ("advisor.cli.config", "the configuration in force; set, unset and check its keys"),
     "rules": ("advisor.cli.rules", "the rules in force and where each value comes from"),
     "doctor": ("advisor.cli.doctor", "one report for a bug report"),
 }

@@ -100,7 +100,7 @@ class Configuration(NamedTuple):
     """Everything. `stores` has every name of STORES."""
 
     folders: tuple[str, ...] = ()
-    stores: Mapping[str, bool] = dict.fromkeys(STORES, True)  # noqa: RUF012 - nobody writes to it
+    stores: Mapping[str, bool] = dict.fromkeys(STORES, True)
     engines: tuple[Engine, ...] = ()
     targets: tuple[Target, ...] = ()
     defaults: Defaults = Defaults()

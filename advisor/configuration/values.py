@@ -25,7 +25,7 @@ class PinError(ValueError):
 
 
 def flag(value: object) -> bool:
-    """true or false."""
+    """True or false."""
     if not isinstance(value, bool):
         raise ValueError
     return value
