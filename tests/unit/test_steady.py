@@ -48,7 +48,7 @@ def test_small_differences_change_nothing(tmp_path: Path) -> None:
     assert rest(tmp_path, with_free(11, 60), 0) == (11, 60)
     for day, (vram, ram) in enumerate([(11.1, 60.3), (10.9, 59.8), (11.2, 60.4), (10.8, 59.6), (10.8, 59.6)]):
         assert rest(tmp_path, with_free(vram, ram), day * DAY) == (11, 60)
-    assert rest(tmp_path, with_free(11.3, 60), 5 * DAY) == (11.3, 60)
+    assert rest(tmp_path, with_free(11.5, 60), 5 * DAY) == (11.5, 60)
 
 
 def test_another_machine_and_a_clock_set_back_begin_anew(tmp_path: Path) -> None:
