@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from advisor.app import App
 from advisor.errors import EngineError
+from advisor.gguf_header.errors import printable
 from advisor.host import HostSnapshot
 from advisor.keeper.changes import Applied, FileChange, apply_changes, plan_changes
-from advisor.keeper.models import with_ids
+from advisor.keeper.models import is_own_tag, with_ids
 from advisor.keeper.passes import Passes, TargetPass
-from advisor.keeper.reload import tell_engine
-from advisor.keeper.seen import Seen, devices, read_seen, unreachable, write_seen
+from advisor.keeper.reload import owed_for, tell_engine
+from advisor.keeper.seen import Seen, SeenModel, devices, is_away, read_seen, unreachable, write_seen
 from advisor.keeper.settings import KeeperSettings
 from advisor.keeper.targets import Target
 from advisor.managed.ledger import Ledger
@@ -21,7 +23,7 @@ from advisor.state import state_folder
 from advisor.steady import steady
 from advisor.stores.cache import Cache, cache_folder
 from advisor.stores.scan import scan_stores
-from advisor.stores.types import StoreReport
+from advisor.stores.types import StoredModel, StoreReport
 
 
 class Look(NamedTuple):
@@ -99,28 +101,29 @@ class Keeper:
             )
         with Cache(cache_folder(self._environ)) as cache:
             reports = scan_stores(
-                self._environ,
-                self.settings.folders,
-                include_defaults=bool(self.settings.stores),
-                cache=cache,
-                progress=shown,
-            )
-        looked_into = {"folder", "textgen", *self.settings.stores}
-        reports = tuple(report for report in reports if report.store in looked_into)
+                self._environ, self.settings.folders, self.settings.stores, cache=cache, progress=shown
+            )  # fmt: skip
         usable = [
             model
             for report in reports
             for model in report.models
-            if model.kind == "model" and model.problem is None and model.path
+            if model.kind == "model" and model.problem is None and model.path and not is_own_tag(model)
         ]
-        named = with_ids(usable)
+        seen = read_seen(self._state)
+        away = unreachable(reports, seen)
+        named = with_ids(usable, *_ids(usable, seen, away))
         made = []
         for target in targets:
+            other = _same_place(target, self.settings.targets)
+            if other is not None:
+                sentence = f"{printable(target.path)} is the target {other} too; give each a place of its own."
+                made.append(TargetPass(target, failure=sentence))
+                continue
             made.append(self._passes.make(target, named, self.settings.wish_of, should_stop))
             if not made[-1].finished:
                 raise StoppedError
-        seen = read_seen(self._state)
-        return Look(reports, tuple(made), unreachable(reports, seen), seen, len(usable))
+        self._passes.forget_unused()
+        return Look(reports, tuple(made), away, seen, len(usable))
 
     def changes(self, look: Look, ledger: Ledger, *, adopt: bool = False) -> dict[str, list[FileChange]]:
         """The planned changes by target name."""
@@ -130,25 +133,33 @@ class Keeper:
         self, look: Look, changes: Mapping[str, Sequence[FileChange]], ledger: Ledger, now_s: float
     ) -> list[Told]:
         """Make the changes of the targets in `changes` and tell their engines. `ledger` is one from `open_ledger`."""
-        told, models = [], {path: dict(each) for path, each in look.seen.models.items()}
+        before = read_seen(self._state)  # another advisor may have written since the look
+        told, models = [], {path: dict(each) for path, each in before.models.items()}
+        owed = {name: dict(each) for name, each in before.owed.items()}
         for made in look.passes:
             wanted = changes.get(made.target.name)
             if wanted is None:
                 continue
             applied = apply_changes(wanted, ledger, now_s)
+            debts = owed.setdefault(made.target.name, {})
             for one in applied:
-                if one.error is None:
-                    path = one.change.planned.path
-                    models[path] = dict(one.change.models)
-                    if not one.change.models:
-                        del models[path]
+                if one.error is not None or one.change.held:
+                    continue
+                path = one.change.planned.path
+                if one.written or (made.target.format == "ollama" and _other_files(models.get(path), one)):
+                    debts[path] = owed_for(one)
+                models[path] = dict(one.change.models)
+                if not one.change.models:
+                    del models[path]
             try:
-                said = tell_engine(made.target, made, applied)
+                said = tell_engine(made.target, made, applied, debts)
                 told.append(Told(made.target, tuple(applied), said.text, said.differs, None))
             except EngineError as error:
                 told.append(Told(made.target, tuple(applied), "", (), str(error)))
-        after = Seen(devices(look.reports, look.seen, look.away), models)
-        if after != look.seen:
+        names = {target.name for target in self.settings.targets}
+        left = {name: each for name, each in owed.items() if each and name in names}
+        after = Seen(devices(look.reports, before, look.away), models, left)
+        if after != before:
             write_seen(self._state, after)
         return told
 
@@ -163,6 +174,28 @@ class Keeper:
     def ledger_folder(self) -> str:
         """Where the ledger lies."""
         return ledger_folder(self._environ)
+
+
+def _ids(models: Sequence[StoredModel], seen: Seen, away: Sequence[str]) -> tuple[dict[str, str], set[str]]:
+    """The ids that models have in the configs by path, and those of models that are away."""
+    there = {model.path for model in models}
+    written = [(name, model) for each in seen.models.values() for name, model in each.items()]
+    known = {model.path: name for name, model in written}
+    return known, {name for name, model in written if model.path not in there and is_away(model, away)}
+
+
+def _same_place(target: Target, targets: Sequence[Target]) -> str | None:
+    """The name of the target before this one that has the same path."""
+    place = os.path.realpath(target.path)
+    earlier = itertools.takewhile(lambda other: other.name != target.name, targets)
+    return next((other.name for other in earlier if os.path.realpath(other.path) == place), None)
+
+
+def _other_files(before: Mapping[str, SeenModel] | None, one: Applied) -> bool:
+    """Whether the models of a config file were other files when it was written."""
+    return {name: model.path for name, model in (before or {}).items()} != {
+        name: model.path for name, model in one.change.models.items()
+    }
 
 
 def ledger_folder(environ: Mapping[str, str]) -> str:
