@@ -155,7 +155,11 @@ def print_json(
                 "error": said.error if said else None,
             }  # fmt: skip
         targets.append(entry)
-    print(json.dumps({"schema": schema, "targets": targets, "away": list(look.away)}, indent=2))
+    print(
+        json.dumps(
+            {"schema": schema, "targets": targets, "away": list(look.away), "unseen": list(look.unseen)}, indent=2
+        )
+    )
 
 
 def _yours(pinned: Sequence[Pinned]) -> str:

@@ -46,11 +46,12 @@ def formats() -> Mapping[str, Format]:
 
 
 def plan_changes(
-    made: TargetPass, ledger: Ledger, seen: Seen, away: Sequence[str], *, adopt: bool = False
+    made: TargetPass, ledger: Ledger, seen: Seen, away: Sequence[str], others: Sequence[str], *, adopt: bool = False
 ) -> list[FileChange]:
     """The changes of one target's files, files of models that are gone among them.
 
-    `away`: model folders that cannot be looked into now; what was written for models in them stays.
+    `away`: model folders that cannot be looked into now; what was written for models in them stays. `others`: the
+    paths of the other targets.
     """
     if made.failure is not None or not made.finished:
         return []
@@ -65,15 +66,15 @@ def plan_changes(
         kept = {name: model for name, model in vanished.items() if name in made.unsure or is_away(model, away)}
         if not (models or kept or wanted.path in ledger.files):  # no file for nothing
             continue
-        planned, note = _planned(made, wanted, kept, ledger, adopt=adopt), _unseen(kept, made.unsure, away)
+        planned, note = _planned(made, wanted, kept, ledger, adopt=adopt), ""
         if planned.refused is not None and len(kept) < len(vanished):
             whole = _planned(made, wanted, vanished, ledger, adopt=adopt)
             if whole.refused is None:  # what the user set for a model that is gone cannot stand without ours
-                gone = [name for name in vanished if name not in kept]
-                note = f"{_listed(gone)} gone, but you set something for it; take the whole entry out."
+                gone = ", ".join(printable(name) for name in vanished if name not in kept)
+                note = f"the model is gone, but you set something for it; take out all of {gone}."
                 planned, kept = whole, vanished
         found.append(FileChange(made.target.name, planned, {**kept, **models}, note))
-    return found + _gone(made, ledger, seen, away)
+    return found + _gone(made, ledger, seen, away, others)
 
 
 def _planned(
@@ -91,17 +92,6 @@ def _planned(
     return plan_change(wanted.path, wanted.output, {**slots, **wanted.slots}, ledger, adopt=adopt, create=create)
 
 
-def _unseen(kept: Mapping[str, SeenModel], unsure: Collection[str], away: Sequence[str]) -> str:
-    """The sentence about models that are kept for other reasons than that their folder or they have a problem."""
-    names = [name for name, model in kept.items() if name not in unsure and not is_below(model.path, away)]
-    return f"{_listed(names)} not within reach now; what was written stays." if names else ""
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return f"{', '.join(printable(name) for name in names[:5])}{more} {'is' if len(names) == 1 else 'are'}"
-
-
 def _mount(path: str, known: dict[str, str]) -> str:
     folder = os.path.dirname(path)
     if folder not in known:
@@ -109,15 +99,16 @@ def _mount(path: str, known: dict[str, str]) -> str:
     return known[folder]
 
 
-def _gone(made: TargetPass, ledger: Ledger, seen: Seen, away: Sequence[str]) -> list[FileChange]:
+def _gone(made: TargetPass, ledger: Ledger, seen: Seen, away: Sequence[str], others: Sequence[str]) -> list[FileChange]:
     """Files in the target's folder that were made for models which are no more."""
     output = registry.load(made.target.format)
     if not output.per_model:
         return []
-    wanted = {os.path.abspath(file.path) for file in made.files}
+    wanted, place = {os.path.abspath(file.path) for file in made.files}, os.path.abspath(made.target.path)
+    inner = [other for other in map(os.path.abspath, others) if is_below(other, [place])]
     found = []
     for path, record in ledger.files.items():
-        if path in wanted or record.format != output.name or not is_below(path, [os.path.abspath(made.target.path)]):
+        if path in wanted or record.format != output.name or not is_below(path, [place]) or is_below(path, inner):
             continue
         models = seen.models.get(path, {})
         if record.held or any(name in made.unsure or is_away(model, away) for name, model in models.items()):

@@ -15,7 +15,7 @@ from advisor.keeper.changes import Applied, FileChange, apply_changes, plan_chan
 from advisor.keeper.models import is_own_tag, with_ids
 from advisor.keeper.passes import Passes, TargetPass
 from advisor.keeper.reload import owed_for, tell_engine
-from advisor.keeper.seen import Seen, SeenModel, devices, is_away, read_seen, unreachable, write_seen
+from advisor.keeper.seen import Seen, SeenModel, devices, is_away, is_below, read_seen, unreachable, write_seen
 from advisor.keeper.settings import KeeperSettings
 from advisor.keeper.targets import Target
 from advisor.managed.ledger import Ledger
@@ -32,6 +32,7 @@ class Look(NamedTuple):
     reports: tuple[StoreReport, ...]
     passes: tuple[TargetPass, ...]
     away: tuple[str, ...]  # model folders that cannot be looked into now
+    unseen: tuple[str, ...]  # ids of models in other folders that are out of reach
     seen: Seen
     n_models: int
 
@@ -111,7 +112,8 @@ class Keeper:
         ]
         seen = read_seen(self._state)
         away = unreachable(reports, seen)
-        named = with_ids(usable, *_ids(usable, seen, away))
+        known, missing = _known(usable, seen, away)
+        named = with_ids(usable, known, missing)
         made = []
         for target in targets:
             other = _same_place(target, self.settings.targets)
@@ -123,11 +125,16 @@ class Keeper:
             if not made[-1].finished:
                 raise StoppedError
         self._passes.forget_unused()
-        return Look(reports, tuple(made), away, seen, len(usable))
+        unseen = tuple(name for name, model in missing.items() if not is_below(model.path, away))
+        return Look(reports, tuple(made), away, unseen, seen, len(usable))
 
     def changes(self, look: Look, ledger: Ledger, *, adopt: bool = False) -> dict[str, list[FileChange]]:
         """The planned changes by target name."""
-        return {made.target.name: plan_changes(made, ledger, look.seen, look.away, adopt=adopt) for made in look.passes}
+        found = {}
+        for made in look.passes:
+            others = [target.path for target in self.settings.targets if target.name != made.target.name]
+            found[made.target.name] = plan_changes(made, ledger, look.seen, look.away, others, adopt=adopt)
+        return found
 
     def apply(
         self, look: Look, changes: Mapping[str, Sequence[FileChange]], ledger: Ledger, now_s: float
@@ -158,6 +165,7 @@ class Keeper:
                 told.append(Told(made.target, tuple(applied), "", (), str(error)))
         names = {target.name for target in self.settings.targets}
         left = {name: each for name, each in owed.items() if each and name in names}
+        models = {path: each for path, each in models.items() if path in ledger.files}
         after = Seen(devices(look.reports, before, look.away), models, left)
         if after != before:
             write_seen(self._state, after)
@@ -176,12 +184,14 @@ class Keeper:
         return ledger_folder(self._environ)
 
 
-def _ids(models: Sequence[StoredModel], seen: Seen, away: Sequence[str]) -> tuple[dict[str, str], set[str]]:
-    """The ids that models have in the configs by path, and those of models that are away."""
+def _known(
+    models: Sequence[StoredModel], seen: Seen, away: Sequence[str]
+) -> tuple[dict[str, str], dict[str, SeenModel]]:
+    """The ids that models have in the configs by path, and the models that are away by id."""
     there = {model.path for model in models}
     written = [(name, model) for each in seen.models.values() for name, model in each.items()]
-    known = {model.path: name for name, model in written}
-    return known, {name for name, model in written if model.path not in there and is_away(model, away)}
+    missing = {name: model for name, model in written if model.path not in there and is_away(model, away)}
+    return {model.path: name for name, model in written}, missing
 
 
 def _same_place(target: Target, targets: Sequence[Target]) -> str | None:

@@ -25,6 +25,10 @@ def problems(look: Look) -> list[str]:
     if len(found) > MAX_SHOWN_PROBLEMS:
         more = len(found) - MAX_SHOWN_PROBLEMS
         found = [*found[:MAX_SHOWN_PROBLEMS], f"{more} more are left out; 'advisor diff --json' lists them all."]
+    if look.unseen:
+        names = look.unseen[:MAX_SHOWN_PROBLEMS]
+        others = f" and {len(look.unseen) - len(names)} more" if len(names) < len(look.unseen) else ""
+        found.append(f"{', '.join(map(printable, names))}{others}: not within reach now; what was written stays.")
     return found + [
         f"{printable(folder)} cannot be looked into now; what was written for its models stays." for folder in look.away
     ]

@@ -105,6 +105,8 @@ def _lines(told: Told, said: set[str]) -> list[Change]:
     if told.engine and told.engine not in said:
         lines.append(Change(f"{told.target.name}: {told.engine}", INFO))
         said.update(set(BY_HAND.values()) & {told.engine})  # what a person has to do is said once
-    if told.error is not None:
-        lines.append(Change(f"{told.target.name}: {told.error}", WARNING))
+    if told.error is not None:  # a failure until the engine listens; the journal has it once
+        text = f"{told.target.name}: {told.error}"
+        lines += [Change(text, WARNING)] if text not in said else []
+        said.add(text)
     return lines

@@ -71,7 +71,13 @@ def plan_change(
     try:
         return _plan(path, fmt, wanted, known, adopt, create)
     except OutputError as error:
-        return PlannedChange(path, None, None, "", refused=str(error), known=known)
+        return PlannedChange(path, None, None, "", refused=about(path, error), known=known)
+
+
+def about(path: str, error: OutputError) -> str:
+    """The sentence of an error; formats know texts only, so the file is named here."""
+    name, sentence = printable(path), str(error)
+    return sentence if name in sentence else f"{name}: {sentence}"
 
 
 def _plan(

@@ -69,6 +69,15 @@ class World:
         document: dict[str, Any] = json.loads(out)
         return document
 
+    def give_to_nobody(self) -> None:
+        """Everything belongs to the user that `as_nobody` becomes."""
+        for folder in self.home.parents:
+            if len(folder.parts) > 2:
+                folder.chmod(folder.stat().st_mode | 0o711)
+        for place, _, names in os.walk(self.home):
+            for name in (place, *(os.path.join(place, each) for each in names)):
+                os.chown(name, 65534, 65534)
+
     def slots(self, path: Path | None = None, fmt: str = "llama-server-preset") -> dict[Slot, Value]:
         """What stands in a config file."""
         return dict(registry.load(fmt).parse((path or self.preset).read_text()))

@@ -127,8 +127,8 @@ def test_what_the_user_changed_is_there_again_with_the_model(world: World) -> No
     assert "[new]" in world.preset.read_text()
     assert "new:" in swap.read_text()  # one model's leftovers do not hold up the others
     assert "ttl: 300" in swap.read_text()
-    assert "m is gone" in said
-    assert world.apply().count("m is gone") == 1
+    assert "the model is gone" in said
+    assert world.apply().count("the model is gone") == 1
     world.add("m.gguf", data)
     world.apply()
     assert world.sections()["m"]["alias"] == "mine"
@@ -137,7 +137,7 @@ def test_what_the_user_changed_is_there_again_with_the_model(world: World) -> No
     assert world.slots(kobold, "koboldcpp")["model_param",] == str(path)
     assert "- chat" in localai.read_text()
     assert "context_size: 4096" in localai.read_text()
-    assert "m is gone" not in world.apply()
+    assert "the model is gone" not in world.apply()
 
 
 def test_a_model_that_is_downloaded_anew_in_place(world: World) -> None:
