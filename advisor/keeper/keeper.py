@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from advisor.app import App
-from advisor.errors import EngineError
+from advisor.errors import EngineError, RuleError
 from advisor.gguf_header.errors import printable
 from advisor.host import HostSnapshot
 from advisor.keeper.changes import Applied, FileChange, apply_changes, plan_changes
@@ -60,6 +60,7 @@ class Keeper:
         self._state = state_folder(environ)
         self._host: HostSnapshot | None = None
         self._passes: Passes | None = None
+        self._stamp: object = None
 
     def forget(self, *, host: bool = True) -> None:
         """Read rules again at the next pass, and with `host` probe the machine."""
@@ -75,6 +76,19 @@ class Keeper:
             return before is None
         self._passes = None
         return True
+
+    def recheck(self) -> None:
+        """Plan everything anew if the rules or what was observed changed without an event that tells."""
+        if self._passes is not None and self._stamp != self._basis():
+            self._passes = None
+
+    def _basis(self) -> object:
+        """What plans rest on besides models and machine."""
+        app = App(self._rules_folder)
+        try:
+            return app.rules.fingerprint(), app.overheads(self._machine())
+        except RuleError as error:
+            return str(error)
 
     def look(
         self,
@@ -92,9 +106,9 @@ class Keeper:
                 progress(done, n)
 
         if self._passes is None:
-            app = App(self._rules_folder)
+            self._stamp = self._basis()
             self._passes = Passes(
-                app,
+                App(self._rules_folder),
                 self._machine(),
                 self._environ,
                 keep_free_bytes=self.settings.keep_free_bytes,

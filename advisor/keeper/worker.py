@@ -13,7 +13,7 @@ from advisor.keeper.sentences import describe, notes, pending, pinned, problems
 from advisor.keeper.settings import KeeperSettings
 from advisor.managed.ledger import open_ledger, read_ledger
 from advisor.stores.scan import watched_folders
-from advisor.watch.worker import ENGINE, FILES, HARDWARE, INFO, WARNING, Change, Summary, Watched
+from advisor.watch.worker import HARDWARE, INFO, RESCAN, WARNING, Change, Summary, Watched
 
 
 class KeeperWorker:
@@ -57,8 +57,8 @@ class KeeperWorker:
         assert keeper is not None
         if reason == HARDWARE and not keeper.probe() and self._last is not None:
             return self._last._replace(changes=())
-        if reason not in (FILES, ENGINE, HARDWARE):
-            keeper.forget(host=False)
+        if reason == RESCAN:
+            keeper.recheck()
         try:
             look = keeper.look(keeper.settings.targets, should_stop=should_stop)
         except StoppedError:
@@ -93,7 +93,8 @@ class KeeperWorker:
         waits = [pending(each, quiet=quiet) for each in waiting if each.changes_file]
         stays = [pinned(each.planned.path, pin) for each in everything for pin in each.planned.pinned]
         failures += notes(everything)
-        status = f"{look.n_models} models, {len(enabled)} of {len(keeper.settings.targets)} targets enabled"
+        models = f"{look.n_models} model{'' if look.n_models == 1 else 's'}"
+        status = f"{models}, {len(enabled)} of {len(keeper.settings.targets)} targets enabled"
         return Summary(status, tuple(lines), tuple(waits), tuple(stays), tuple(dict.fromkeys(failures)))
 
 
