@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -60,24 +61,30 @@ def print_changes(look: Look, changes: Mapping[str, Sequence[FileChange]], *, di
     from advisor.keeper.sentences import notes, problems
 
     screen = Screen()
+    everything = [change for made in look.passes for change in changes.get(made.target.name, ())]
+    changing = [change for change in everything if change.changes_file]
+    for change in changing if diffs else ():
+        for line in change.planned.diff.splitlines():
+            color = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1])
+            text = printable(line[:2000])
+            print(screen.paint(text, color) if color and not line.startswith(("+++", "---")) else text)
+    sys.stdout.flush()
     for text in problems(look):
         say(text)
-    everything = [change for made in look.passes for change in changes.get(made.target.name, ())]
-    for change in everything if diffs else ():
-        if change.planned.refused is not None and not change.held:
-            say(f"{change.target}: {change.planned.refused}")
-        elif change.changes_file:
-            for line in change.planned.diff.splitlines():
-                color = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1])
-                text = printable(line[:2000])
-                print(screen.paint(text, color) if color and not line.startswith(("+++", "---")) else text)
     for change in everything:
+        if diffs and change.planned.refused is not None and not change.held:
+            say(f"{change.target}: {change.planned.refused}")
         if change.planned.pinned:
             say(f"{printable(change.planned.path)}: {_yours(change.planned.pinned)}; --adopt takes it over.")
     for text in notes(everything):
         say(text)
-    quiet = not any(change.changes_file or change.planned.refused for change in everything)
-    if diffs and quiet and not any(made.failure for made in look.passes):
+    if diffs and changing:
+        off = [made.target.name for made in look.passes if not made.target.enabled and changes.get(made.target.name)]
+        hint = f"; not enabled: {', '.join(off)}" if off else ""
+        say(f"{len(changing)} {'file' if len(changing) == 1 else 'files'} would change{hint}.")
+    elif (
+        diffs and not any(made.failure for made in look.passes) and not any(each.planned.refused for each in everything)
+    ):
         print("Everything stands as advisor would write it.")
 
 

@@ -10,23 +10,24 @@ from advisor.keeper.changes import Applied
 from advisor.keeper.passes import TargetPass
 from advisor.keeper.targets import Target
 from advisor.managed.change import Pinned
+from advisor.managed.records import FileRecord
 from advisor.outputs.ollama import Ollama, derived_tag
 from advisor.slots import GONE, Value
 
 # what a person has to do where nobody can be told
 BY_HAND = {
-    "llama-server-preset": "give the router's address as url to have it read the preset again, or restart it",
-    "env-file": "restart the service that reads it",
-    "llama-config-ini": "takes effect when a llama.cpp program starts",
-    "llama-swap": "llama-swap reads it by itself when it runs with -watch-config; otherwise send it SIGHUP",
-    "ollama": "give Ollama's address as url to have the tag made, or run 'ollama create' with the Modelfile",
-    "llama-cpp-python": "restart the server",
-    "koboldcpp": "start KoboldCpp with it",
-    "localai": "give LocalAI's address as url to have it read the file, or restart it",
-    "ramalama": "takes effect when RamaLama starts a model",
-    "text-generation-webui": "restart the web UI before it saves its settings",
-    "lm-studio": "takes effect when LM Studio loads the model again",
-    "jan": "takes effect when Jan starts",
+    "llama-server-preset": "restart the router, or set its url in the configuration so that it is told.",
+    "env-file": "restart the service that reads the file.",
+    "llama-config-ini": "this counts when a llama.cpp program starts.",
+    "llama-swap": "with -watch-config llama-swap reads it by itself; otherwise send it SIGHUP.",
+    "ollama": "run 'ollama create' with the Modelfile, or set Ollama's url in the configuration so that it is told.",
+    "llama-cpp-python": "restart the server.",
+    "koboldcpp": "start KoboldCpp with the file.",
+    "localai": "restart LocalAI, or set its url in the configuration so that it is told.",
+    "ramalama": "this counts when RamaLama starts a model.",
+    "text-generation-webui": "restart the web UI before it saves its settings.",
+    "lm-studio": "this counts when LM Studio loads the model again.",
+    "jan": "this counts when Jan starts.",
 }
 
 
@@ -36,8 +37,12 @@ def tell_engine(target: Target, made: TargetPass, applied: Sequence[Applied], ow
     Raises EngineError when it does not do it.
     """
     if target.url is None or not target.reload or target.format not in ("llama-server-preset", "localai", "ollama"):
+        gone = [tag for tag in owed.values() if tag]
+        texts = [f"run 'ollama rm {' '.join(gone)}'."] if gone else []
+        if any(one.written and one.change.planned.after is not None for one in applied):
+            texts.append(BY_HAND[target.format])
         owed.clear()
-        return Reloaded(BY_HAND[target.format] if any(one.written for one in applied) else "")
+        return Reloaded(" ".join(texts))
     if not owed:
         return Reloaded("")
     address = parse_address(target.url, allow_remote=target.allow_remote)
@@ -61,10 +66,12 @@ def tell_engine(target: Target, made: TargetPass, applied: Sequence[Applied], ow
 def owed_for(one: Applied) -> str:
     """What is owed to the engine after a file was written, as `Seen.owed` has it."""
     planned = one.change.planned
-    if one.change.models:
-        return ""
-    record = planned.known
-    base = record.wrote.get(("FROM",)) if record is not None and record.format == "ollama" else None
+    return "" if one.change.models or planned.known is None else tag_of(planned.known)
+
+
+def tag_of(record: FileRecord) -> str:
+    """The tag in Ollama that belongs to a Modelfile, "" for other files."""
+    base = record.wrote.get(("FROM",)) if record.format == "ollama" else None
     return derived_tag(base.value) if base is not None and isinstance(base.value, str) else ""
 
 
@@ -76,7 +83,10 @@ def _tell_ollama(address: Address, made: TargetPass, applied: Sequence[Applied],
     pinned = {one.change.planned.path: one.change.planned.pinned for one in applied}
     for path, tag in list(owed.items()):
         file = by_path.get(path)
-        if file is not None:
+        if tag:
+            delete_ollama(address, tag)
+            texts.append(f"{address.shown} no longer holds {tag}")
+        elif file is not None:
             assert isinstance(file.output, Ollama)
             (model,) = file.models.values()
             body = file.output.create_request(model)
@@ -84,9 +94,6 @@ def _tell_ollama(address: Address, made: TargetPass, applied: Sequence[Applied],
             done = create_ollama(address, str(body["model"]), str(body["from"]), parameters)
             texts.append(done.text)
             differs += done.differs
-        elif tag:
-            delete_ollama(address, tag)
-            texts.append(f"{address.shown} no longer holds {tag}")
         del owed[path]
     return Reloaded("; ".join(texts), tuple(differs))
 

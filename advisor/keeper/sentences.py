@@ -36,14 +36,16 @@ def problems(look: Look) -> list[str]:
 
 def notes(changes: Iterable[FileChange]) -> list[str]:
     """What is to be known about files that are no errors."""
-    found = []
+    found, held = [], dict[str, list[str]]()
     for change in changes:
         if change.held:
-            found.append(
-                f"{printable(change.planned.path)} was taken away by undo and stays away; --adopt brings it back."
-            )
+            held.setdefault(change.target, []).append(printable(change.planned.path))
         elif change.note:
             found.append(f"{printable(change.planned.path)}: {change.note}")
+    for target, paths in held.items():
+        what = paths[0] if len(paths) == 1 else f"{target}: {len(paths)} files"
+        were, stay, them = ("was", "stays", "it") if len(paths) == 1 else ("were", "stay", "them")
+        found.append(f"{what} {were} taken away by undo and {stay} away; --adopt brings {them} back.")
     return found
 
 

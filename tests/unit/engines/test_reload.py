@@ -72,7 +72,7 @@ def test_a_refused_preset_says_so(server: StandIn, address: Address) -> None:
 
 def test_localai(server: StandIn, address: Address) -> None:
     server.answers["POST", "/models/reload"] = (200, {})
-    assert "reads its model files again" in reload_localai(address).text
+    assert "read its model files again" in reload_localai(address).text
     server.answers["POST", "/models/reload"] = (401, {"error": {"message": "admin only"}})
     with pytest.raises(EngineError, match="admin only"):
         reload_localai(address)

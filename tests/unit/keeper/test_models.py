@@ -53,7 +53,9 @@ def test_hostile_names_are_refused_with_a_sentence_and_the_others_done(world: Wo
     said = world.apply()
     assert set(world.sections()) == {"good"}
     assert "\x1b[31m" not in said
-    about = [line for line in said.splitlines() if line.startswith("advisor: t0: ") and " url " not in line]
+    about = [
+        line for line in said.splitlines() if line.startswith("advisor: t0: ") and "restart the router" not in line
+    ]
     assert len(about) == 1, about
     assert about[0].endswith(".")
 
