@@ -44,6 +44,8 @@ def command(files: tuple[str, ...], when: str | None, every: bool) -> int:
         paths = [os.path.abspath(file) for file in files] or list(before)
         if not paths:
             say("advisor has changed no files.")
+        elif not (files or every or any(known.applied for known in before.values())):
+            say("everything was taken back already.")
         for done in uninstall(ledger, formats(), now_s=time.time()) if every else ():
             say(done.done or done.error or "")
             status = status or int(done.error is not None)

@@ -72,7 +72,7 @@ class Keeper:
         """Look at the machine again; whether it changed so that everything has to be planned anew."""
         before, self._host = self._host, None
         now = self._machine()
-        if before is None or now == before:
+        if before is None or _lasting(now) == _lasting(before):
             return before is None
         self._passes = None
         return True
@@ -196,6 +196,13 @@ class Keeper:
     def ledger_folder(self) -> str:
         """Where the ledger lies."""
         return ledger_folder(self._environ)
+
+
+def _lasting(host: HostSnapshot) -> HostSnapshot:
+    """A machine without what is another at every look and changes no plan."""
+    idle = tuple(device._replace(free_bytes=0, used_by_engines_bytes=0, processes=()) for device in host.idle_devices)
+    devices = tuple(device._replace(processes=()) for device in host.devices)
+    return host._replace(devices=devices, idle_devices=idle, probes=(), notes=())
 
 
 def _known(

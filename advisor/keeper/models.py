@@ -26,6 +26,7 @@ class Wanted(NamedTuple):
     wishes: Wishes
     mode: str  # "exact" | "safe"
     projector: bool = False  # with the mmproj that lies beside it
+    store: str = "ollama"  # whose name for it counts
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -44,10 +45,10 @@ class Planned(NamedTuple):
     failed: bool = False
 
 
-def ollama_name(model: StoredModel) -> str | None:
-    """What Ollama calls the model, None for one that it does not have; the tags that advisor made do not count."""
+def name_in(model: StoredModel, store: str) -> str | None:
+    """What a store calls the model, None for one that it does not have; the tags that advisor made do not count."""
     names = [(model.store, model.name), *((seen.store, seen.name) for seen in model.also)]
-    return next((name for store, name in names if store == "ollama" and not name.endswith(SUFFIX)), None)
+    return next((name for of, name in names if of == store and not (of == "ollama" and name.endswith(SUFFIX))), None)
 
 
 def names_of(model: StoredModel) -> list[str]:
@@ -57,13 +58,13 @@ def names_of(model: StoredModel) -> list[str]:
 
 def is_own_tag(model: StoredModel) -> bool:
     """Whether only a tag that advisor made still holds the model: its base was removed from Ollama."""
-    return {model.store, *(seen.store for seen in model.also)} == {"ollama"} and ollama_name(model) is None
+    return {model.store, *(seen.store for seen in model.also)} == {"ollama"} and name_in(model, "ollama") is None
 
 
 def plain_id(model: StoredModel) -> str:
-    """How engines are to list a model: an Ollama name without colons and slashes, otherwise its file's name."""
-    if model.store == "ollama":
-        return (ollama_name(model) or model.name).replace(":", "-").replace("/", "-")
+    """How engines are to list a model: by its file, or by its name where the store gives its files none of theirs."""
+    if model.store in ("ollama", "jan"):
+        return (name_in(model, model.store) or model.name).replace(":", "-").replace("/", "-")
     shard = parse_shard_name(model.path)
     return os.path.basename(shard[0] if shard else model.path.removesuffix(".gguf")) or model.name
 
@@ -154,7 +155,7 @@ class ModelPlans:
             options=tuple(planner.options(answer, spec, host, wishes, wanted.mode)),
             n_layer_all=spec.n_layer_all,
             description=answer.summary,
-            store_name=ollama_name(model),
+            store_name=name_in(model, wanted.store),
             architecture=spec.architecture,
         )
         return Planned(output)

@@ -12,7 +12,7 @@ from advisor.engines.help_text import help_text
 from advisor.errors import AdvisorError, OutputError
 from advisor.host import HostSnapshot
 from advisor.keeper.constrain import constrained
-from advisor.keeper.models import ModelPlans, Wanted, names_of, ollama_name
+from advisor.keeper.models import ModelPlans, Wanted, name_in, names_of
 from advisor.keeper.targets import Target, output_of
 from advisor.outputs.help_options import options_of_help
 from advisor.outputs.types import Output, OutputModel
@@ -101,7 +101,9 @@ class Passes:
                 return TargetPass(target, problems=tuple(problems), finished=False)
             pinned = constrained(wish.pinned, output, planner.engine)
             wishes = Wishes(pinned, wish.min_n_ctx, wish.max_n_ctx, wish.min_tokens_per_s)
-            wanted = Wanted(name, model, wish.intent, wishes, target.mode, "beside" in output.expresses())
+            store = _OWN_STORE.get(target.format, "ollama")
+            projector = "beside" in output.expresses()
+            wanted = Wanted(name, model, wish.intent, wishes, target.mode, projector, store)
             planned = plans.plan(wanted)
             if planned.output is None:
                 problems.append((name, planned.problem or ""))
@@ -143,9 +145,7 @@ class Passes:
 
 def _takes(target: Target, model: StoredModel) -> bool:
     store = _OWN_STORE.get(target.format)
-    if store == "ollama" and ollama_name(model) is None:
-        return False
-    if store is not None and store not in (model.store, *(seen.store for seen in model.also)):
+    if store is not None and name_in(model, store) is None:
         return False
     return matches(target.models, names_of(model))
 

@@ -32,9 +32,7 @@ def tell_undone(settings: KeeperSettings, state_folder: str, undone: Mapping[str
         try:
             text = tell_engine(target, TargetPass(target), (), debts).text
             remains = any(os.path.lexists(path) for path in mine)
-            found.append(
-                (target.name, text or (BY_HAND[target.format] if remains or target.format != "ollama" else ""))
-            )
+            found.append((target.name, text or (BY_HAND[target.format] if remains else "")))
         except EngineError as error:
             found.append((target.name, str(error)))
     after = seen._replace(owed={name: each for name, each in owed.items() if each})

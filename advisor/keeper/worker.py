@@ -49,13 +49,13 @@ class KeeperWorker:
             folders, settings.sources, self._settings_folders, engines, self._own, settings.rescan_s, settings.quiet_s
         )
 
-    def refresh(self, reason: str, changed: frozenset[str] | None, should_stop: Callable[[], bool]) -> Summary:  # noqa: ARG002
+    def refresh(self, reason: str, changed: frozenset[str] | None, should_stop: Callable[[], bool]) -> Summary:
         """See Worker. Headers and plans are remembered, so that looking at everything is quick."""
         if self._keeper is None:
             self.reload()
         keeper = self._keeper
         assert keeper is not None
-        if reason == HARDWARE and not keeper.probe() and self._last is not None:
+        if reason == HARDWARE and not keeper.probe() and not changed and self._last is not None:
             return self._last._replace(changes=())
         if reason == RESCAN:
             keeper.recheck()

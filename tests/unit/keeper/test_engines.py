@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 
-from tests.tools.stand_in import StandIn
+from tests.tools.stand_in import Handler, StandIn
 from tests.tools.stores import LIBRARY, pull
 from tests.tools.tiny_models import tiny_model
 from tests.unit.keeper.conftest import ROUTER, World, go, worker
@@ -93,6 +94,15 @@ def listed(world: World) -> dict[str, object]:
     }
 
 
+def answer(handler: Handler, body: object) -> None:
+    """An answer that is made when it is asked for."""
+    data = json.dumps(body).encode()
+    handler.send_response(200)
+    handler.send_header("Content-Length", str(len(data)))
+    handler.end_headers()
+    handler.wfile.write(data)
+
+
 def test_the_router_is_told_once(world: World, server: StandIn) -> None:
     world.add("m.gguf")
     world.configure(ROUTER, more=engine("llama.cpp", url=server.url))
@@ -105,16 +115,6 @@ def test_the_router_is_told_once(world: World, server: StandIn) -> None:
     world.add("m.gguf", tiny_model(n_ctx_train=8192))
     world.apply()
     assert len(server.asked) == 2
-
-
-def answer(handler: object, body: object) -> None:
-    import json
-
-    data = json.dumps(body).encode()
-    handler.send_response(200)  # type: ignore[attr-defined]
-    handler.send_header("Content-Length", str(len(data)))  # type: ignore[attr-defined]
-    handler.end_headers()  # type: ignore[attr-defined]
-    handler.wfile.write(data)  # type: ignore[attr-defined]
 
 
 def test_a_value_that_the_user_changed_is_no_difference(world: World, server: StandIn) -> None:
@@ -262,6 +262,47 @@ def test_without_an_url_a_person_is_told_what_to_do(world: World) -> None:
     world.configure(OLLAMA)
     assert "ollama create" in world.apply()
     assert "ollama create" not in world.apply()
+
+
+def test_undo_tells_ollama_and_what_is_not_heard_is_told_later(world: World, ollama: StandIn) -> None:
+    pull(world.home / ".ollama/models", f"{LIBRARY}/q/8b")
+    world.apply()
+    ollama.answers["DELETE", "/api/delete"] = (500, {"error": "busy"})
+    status, _, err = world.run("undo")
+    assert status == 0
+    assert "did not remove q:8b-advisor (status 500: busy)" in err
+    ollama.answers["DELETE", "/api/delete"] = (200, b"")
+    world.apply()
+    assert removed(ollama) == ["q:8b-advisor"] * 2
+    assert len(made(ollama)) == 1
+    world.apply("--adopt")
+    assert len(made(ollama)) == 2
+    assert "no longer holds q:8b-advisor" in world.run("undo", "--all")[2]
+
+
+def test_undo_tells_the_router(world: World, server: StandIn) -> None:
+    world.add("m.gguf", tiny_model(n_ctx_train=4096))
+    world.configure(ROUTER, more=engine("llama.cpp", url=server.url))
+    server.answers[RELOAD] = (200, lambda handler: answer(handler, listed(world)))
+    world.apply()
+    world.add("m.gguf", tiny_model(n_ctx_train=8192))
+    world.apply()
+    _, _, err = world.run("undo")
+    assert "read the preset again" in err
+    assert "not in force" not in err
+    assert len(server.asked) == 3
+    (world.home / ".config/advisor/config.toml").write_text("nonsense = 1")
+    status, _, err = world.run("undo")
+    assert (status, "nonsense" in err) == (0, True)  # undone all the same
+    assert not world.preset.exists()
+    assert "everything was taken back already" in world.run("undo")[2]
+
+
+def test_a_tag_is_removed_by_hand_without_an_url(world: World) -> None:
+    pull(world.home / ".ollama/models", f"{LIBRARY}/q/8b")
+    world.configure(OLLAMA)
+    world.apply()
+    assert "ollama rm q:8b-advisor" in world.run("undo")[2]
 
 
 def test_localai(world: World, server: StandIn) -> None:

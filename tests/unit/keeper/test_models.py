@@ -6,7 +6,7 @@ import pytest
 
 from tests.tools.machines import machine
 from tests.tools.stores import LIBRARY, download, pull
-from tests.tools.tiny_models import adapter, projector, tiny_model
+from tests.tools.tiny_models import adapter, projector, tiny_model, write
 from tests.unit.keeper.conftest import ROUTER, World
 
 
@@ -152,3 +152,31 @@ def test_a_model_too_large_is_left_out_and_said_once(world: World) -> None:
     assert not world.preset.exists()
     assert said.startswith("advisor: t0, t1: m: does not fit"), said
     assert said.count("\n") == 1
+
+
+def test_programs_with_a_store_of_their_own_get_only_its_models(world: World) -> None:
+    world.add("m.gguf")
+    lms = world.home / ".lmstudio"
+    write(lms / "models/pub/repo/l.gguf", tiny_model("l"))
+    jan = world.home / ".local/share/Jan/data/llamacpp/models"
+    model = write(jan / "org/j/model.gguf", tiny_model("j"))
+    mine = f"# mine\nname: j\nmodel_path: {model}\nsize_bytes: 1\n"
+    write(jan / "org/j/model.yml", mine.encode())
+    write(lms / "defaults/pub/repo/l.gguf.json", b'{"preset": "", "mine": 1, "load": {"fields": []}}')
+    world.configure(
+        f'format = "lm-studio"\npath = "{lms}/defaults"',
+        f'format = "jan"\npath = "{jan}"',
+        'format = "ollama"\npath = "~/o"',
+    )
+    said = world.apply()
+    written = world.slots(lms / "defaults/pub/repo/l.gguf.json", "lm-studio")
+    assert written["load", "fields", "llm.load.contextLength"] == 4096
+    assert '"mine": 1' in (lms / "defaults/pub/repo/l.gguf.json").read_text()
+    assert not (world.home / "o").exists()
+    assert "m.gguf" not in said
+    (found,) = jan.rglob("model.yml")
+    assert "ctx_size:" in found.read_text()
+    assert found.read_text().startswith(mine.rstrip("\n"))
+    model.unlink()
+    world.apply()
+    assert found.read_text() == mine

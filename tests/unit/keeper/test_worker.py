@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from advisor.errors import ConfigError
+from advisor.host import ProbeReport, ProcessUse
 from advisor.keeper.models import ModelPlans, Planned, Wanted
 from tests.tools.machines import machine
 from tests.tools.tiny_models import tiny_model
@@ -64,11 +65,28 @@ def test_hardware(world: World, planned: list[str]) -> None:
     quiet = go(daemon, "hardware")
     assert (quiet.changes, planned, world.n_probes) == ((), [], scans + 1)
     assert quiet.status_text == "1 model, 1 of 1 targets enabled"
+    card = world.host.devices[0]
+    world.host = world.host._replace(
+        probes=(ProbeReport("system", "ok", "", 0.5),),
+        devices=(card._replace(free_bytes=card.free_bytes - (100 << 20), processes=(ProcessUse(1, "x", 1, False),)),),
+    )
+    go(daemon, "hardware")
+    assert planned == []
     world.host = machine(ram_gib=16)
     summary = go(daemon, "hardware")
     assert planned == ["m"]
     assert "m.n-gpu-layers" in summary.changes[0].text
     assert world.sections()["m"].get("n-gpu-layers", "0") == "0"
+
+
+def test_files_that_changed_while_the_hardware_was_to_be_probed(world: World) -> None:
+    """Requests that meet become one, under the weightier reason."""
+    world.configure(ROUTER)
+    daemon = worker()
+    go(daemon)
+    path = world.add("m.gguf")
+    daemon.refresh("hardware", frozenset((str(path),)), lambda: False)
+    assert set(world.sections()) == {"m"}
 
 
 def test_a_configuration_that_breaks_leaves_the_old_one(world: World) -> None:
