@@ -33,6 +33,8 @@ VERBS = {
     "diff": ("advisor.cli.diff", "what the engines' config files would become"),
     "apply": ("advisor.cli.apply", "write them, and tell running engines"),
     "undo": ("advisor.cli.undo", "take it back"),
+    "init": ("advisor.cli.init", "begin a configuration, with every key explained"),
+    "config": ("advisor.cli.config", "the configuration in force; set, unset and check its keys"),
     "rules": ("advisor.cli.rules", "the rules in force and where each value comes from"),
     "daemon": ("advisor.cli.daemon", "watch model folders and keep the settings of engines right"),
     "status": ("advisor.cli.status", "what the daemon watches, did last, and where it fails"),

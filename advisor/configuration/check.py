@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 from advisor.configuration.lines import Path, line_of, locate
@@ -44,8 +44,7 @@ def dotted(path: Path) -> str:
 
 class _Check:
     def __init__(self, text: str, file: str, known: Known) -> None:
-        self.file, self.known = file, known
-        self._line: Callable[[Path], int | None] = lambda path: line_of(locate(text), path)
+        self.text, self.file, self.known = text, file, known
 
     def document(self, document: Mapping[str, Any]) -> None:
         for name, value in document.items():
@@ -105,7 +104,7 @@ class _Check:
         return self.known.formats if (table.name, key.name) == ("target", "format") else ()
 
     def _wrong(self, path: Path, sentence: str) -> NoReturn:
-        complain(self.file, self._line(path), sentence)
+        complain(self.file, line_of(locate(self.text), path), sentence)
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

@@ -154,6 +154,9 @@ def _insert(text: str, spans: Mapping[Path, Span], table: Path, key: str, line: 
     stop = next((first for first in headers if first > start), len(lines) + 1) - 1
     own = [span.last for path, span in spans.items() if path[:-1] == table and start < span.first <= stop]
     after = max(own, default=start)
+    if not after:  # the comment at the top of a file is about the file
+        head = next((number for number, each in enumerate(lines) if not each.startswith("#")), 0)
+        after = head if not lines[head].strip() else 0
     for number in range(start, stop):
         words = lines[number].lstrip("# ").partition("=")
         if lines[number].startswith("#") and words[1] and words[0].strip() == key:

@@ -33,7 +33,9 @@ def locate(text: str) -> dict[Path, Span]:
             continue
         if line.startswith("["):
             table = _header(line, counts)
-            spans.setdefault(table, Span(first + 1, first + 1, header=True))
+            for end in range(1, len(table)):
+                spans.setdefault(table[:end], Span(first + 1, first + 1, header=False))
+            spans[table] = Span(first + 1, first + 1, header=True)
             continue
         for number in range(first + 1, min(first + _LONGEST_VALUE, len(lines)) + 1):
             try:

@@ -41,7 +41,7 @@ class EnvFile(Format):
         wanted = Wanted(model._replace(options=tuple(spelled_out(model))), self.title)
         check_printable(model.model_path, "path", model.id)
         found: dict[Slot, Value] = {(VARIABLES["model"],): model.model_path}
-        for name, value in known_to(wanted.rest(), supported, model.id):
+        for name, value in known_to(wanted.rest(), supported, model.id, respell=False):
             key, text = key_of(name, value)
             if key not in VARIABLES:
                 wanted.refuse(f"--{name} has no variable; give it on the command line, or plan without")

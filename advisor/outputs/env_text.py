@@ -8,6 +8,7 @@ next character as it is, before a line end it joins the lines; blanks around an 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 
 from advisor.errors import OutputError
@@ -24,7 +25,9 @@ def scan(text: str) -> list[Row]:
     """Rows of an environment file. Raises OutputError for what no assignment is, and for open quotes."""
     rows = []
     at = 0
-    for start, stop, end in lines_of(text):
+    lines = lines_of(text)
+    stops = [stop for _, stop, _ in lines]
+    for start, stop, end in lines:
         if start < at:  # inside a value of several lines
             continue
         line = text[start:stop]
@@ -40,7 +43,7 @@ def scan(text: str) -> list[Row]:
         first = start + len(name) + 1
         first += len(text[first:stop]) - len(text[first:stop].lstrip(" \t"))
         value, last = _value(text, first)
-        at = next(end for _, stop, end in lines_of(text) if stop >= last)
+        at = lines[bisect_left(stops, last)][2]
         rows.append(Row(start, at, (), False, (name.strip(" \t"),), name.strip(" \t"), value, first, last))
     return rows
 

@@ -41,7 +41,7 @@ class LlamaConfigIni(Format):
     def _slots(self, model: OutputModel, supported: frozenset[str] | None) -> dict[Slot, Value]:
         wanted = Wanted(model, self.title)
         given = [(name, value) for name in _MACHINE_WIDE if (value := wanted.take(name)) is not None]
-        return {("*", name): value for name, value in known_to(given, supported, model.id)}
+        return {("*", name): value for name, value in known_to(given, supported, model.id, respell=False)}
 
     def _parse(self, text: str) -> dict[Slot, Value]:
         winners = _GRAMMAR.winners(_GRAMMAR.scan(text))

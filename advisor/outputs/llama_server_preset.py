@@ -47,7 +47,7 @@ class LlamaServerPreset(Format):
         if not carries(model.model_path):
             wanted.refuse(f"its path {excerpt(model.model_path)} cannot be written, {MAKES_COMMENT}")
         found: dict[Slot, Value] = {(model.id, "model"): model.model_path}
-        for name, value in known_to(wanted.rest(), supported, model.id):
+        for name, value in known_to(wanted.rest(), supported, model.id, respell=False):
             key, text = key_of(name, value)
             if not carries(text):
                 wanted.refuse(f"{name} '{excerpt(text)}' cannot be written, {MAKES_COMMENT}")

@@ -55,31 +55,27 @@ def canonical_name(key: str) -> tuple[str, bool]:
     return SPELLINGS.get(key, (key, False))
 
 
-def is_switch(name: str) -> bool:
-    """Whether the option named by its canonical name can also be said as no-NAME."""
-    return f"no-{name}" in SPELLINGS
-
-
-def known_to(options: list[tuple[str, str]], supported: frozenset[str] | None, model_id: str) -> list[tuple[str, str]]:
-    """`options` in the spelling that the user's binary takes; None = not known, they stay.
+def known_to(
+    options: list[tuple[str, str]], supported: frozenset[str] | None, model_id: str, *, respell: bool = True
+) -> list[tuple[str, str]]:
+    """`options` as the user's binary takes them, None = not known; `respell`: in another spelling where it has one.
 
     Raises OutputError for an option that the prediction rests on and the binary does not have.
     """
     if supported is None:
         return options
-    return [known for name, value in options for known in _known(name, value, supported, model_id)]
+    return [known for name, value in options for known in _known(name, value, supported, model_id, respell)]
 
 
-def _known(name: str, value: str, supported: frozenset[str], model_id: str) -> list[tuple[str, str]]:
+def _known(name: str, value: str, supported: frozenset[str], model_id: str, respell: bool) -> list[tuple[str, str]]:
     if name in supported:
         return [(name, value)]
     if (name, value) == ("no-mmap", "") and "load-mode" in supported:
         return [("load-mode", "none")]
     if (name, value) == ("load-mode", "none") and "no-mmap" in supported:
         return [("no-mmap", "")]
-    meant = canonical_name(name)
-    for other, what in SPELLINGS.items():
-        if what == meant and other in supported:
+    for other, meant in SPELLINGS.items() if respell else ():
+        if meant == canonical_name(name) and other in supported:
             return [(other, value)]
     if (name, value) in _DISPENSABLE or name in _DISPENSABLE_NAMES:
         return []

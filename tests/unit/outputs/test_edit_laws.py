@@ -17,7 +17,7 @@ from advisor.outputs.types import GONE, Output, Slot
 from tests.unit.outputs import texts
 
 CHECKS = settings(
-    max_examples=80,
+    max_examples=50,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.function_scoped_fixture],
 )

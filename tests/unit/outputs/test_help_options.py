@@ -82,6 +82,12 @@ def test_options_in_the_words_of_the_users_binary(options, supported, known):
     assert known_to(options, supported, "m") == known
 
 
+def test_keys_of_a_file_have_one_spelling():
+    with pytest.raises(OutputError, match="no --spec-draft-model"):
+        known_to([("spec-draft-model", "/d.gguf")], frozenset(("model-draft",)), "m", respell=False)
+    assert known_to([("no-mmap", "")], NEWER, "m", respell=False) == [("load-mode", "none")]
+
+
 @pytest.mark.parametrize(
     "option", [("n-cpu-moe", "3"), ("kv-unified", ""), ("fit", "on"), ("load-mode", "mlock"), ("ctx-size", "1")]
 )

@@ -1,0 +1,150 @@
+"""`advisor init` and `advisor config`."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from advisor.cli.main import main
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run `advisor …`; its exit status, stdout and stderr."""
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        status = main(list(arguments))
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return call
+
+
+@pytest.fixture
+def file(home: Path) -> Path:
+    return home / ".config" / "advisor" / "config.toml"
+
+
+def test_init_writes_once_and_never_again(run, file):
+    status, out, err = run("init")
+    assert (status, err) == (0, "")
+    assert str(file) in out
+    text = file.read_text()
+    assert run("init", "--print") == (0, text, "")
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    file.write_text("# mine\n")
+    status, out, err = run("init")
+    assert (status, out) == (1, "")
+    assert "is there already and is left as it is" in err
+    assert file.read_text() == "# mine\n"
+    assert os.listdir(file.parent) == ["config.toml"]
+
+
+def test_set_unset_and_show(run, file):
+    status, out, err = run("config", "set", "daemon.quiet_hours", "22:00-07:00", "folders", "/srv/models")
+    assert (status, err) == (0, "")
+    assert out == f'+ folders = ["/srv/models"]\n+ quiet_hours = "22:00-07:00"\nwrote {file}\n'
+    assert run("config", "set", "folders", "/srv/models")[1] == f"{file} says so already.\n"
+    status, out, _ = run("config", "show", "--origin")
+    assert status == 0
+    number = file.read_text().splitlines().index('quiet_hours = "22:00-07:00"') + 1
+    rows = {line.partition(" ")[0]: line for line in out.splitlines()}
+    assert rows["daemon.quiet_hours"].endswith(f'= "22:00-07:00"   # {file}, line {number}')
+    assert rows["stores.ollama"].endswith("# default")
+    document = json.loads(run("config", "show", "--json")[1])
+    assert document["schema"] == "advisor.config_show/1"
+    assert document["files"] == [str(file)]
+    assert document["values"]["folders"] == ["/srv/models"]
+    assert document["values"]["stores.ollama"] is True
+    assert document["origins"]["daemon.quiet_hours"] == {"file": str(file), "line": number}
+    assert "stores.ollama" not in document["origins"]
+    assert run("config", "unset", "daemon.quiet_hours")[0] == 0
+    assert "daemon.quiet_hours" not in run("config", "show")[1]
+    status, _, err = run("config", "unset", "daemon.quiet_hours")
+    assert status == 2
+    assert "is not set in" in err
+
+
+def test_show_without_a_file(run):
+    status, out, err = run("config", "show")
+    assert (status, err) == (0, "")
+    assert out.startswith("no configuration file; 'advisor init' writes one.")
+    assert run("config", "check")[1] == "there is no configuration file, and everything has its default.\n"
+    assert json.loads(run("config", "show", "--json")[1])["files"] == []
+
+
+def test_a_mistake_is_told_and_nothing_is_written(run, file):
+    run("init")
+    before = file.read_bytes()
+    for arguments, status, sentence in (
+        (("daemon.rescan_s", "often"), 2, "allowed is a number of seconds"),
+        (("daemon.rescan",), 2, "has no value after it"),
+        (("target.a.format", "llama-swap"), 1, "[target.a] lacks path"),
+        (("defaults.intent", "fastest"), 1, "defaults.intent is \"fastest\", which is unknown; known here: balanced"),
+        (("engine.ollama.url", "http://10.0.0.1"), 1, "add allow_remote = true"),
+        (("x\x1b[31m", "1"), 2, "is no key"),
+    ):  # fmt: skip
+        code, out, err = run("config", "set", *arguments)
+        assert (code, out) == (status, "")
+        assert sentence in err
+        assert "\x1b" not in err
+    assert file.read_bytes() == before
+    assert run("config", "set", "engine.ollama.url", "http://10.0.0.1", "engine.ollama.allow_remote", "true")[0] == 0
+
+
+def test_check(run, file):
+    file.parent.mkdir(parents=True)
+    file.write_text("[daemon]\nrescan_s = 1\n")
+    sentence = f"{file}, line 2: daemon.rescan_s is 1, allowed is a number of seconds from 10 to 86400."
+    assert run("config", "check") == (1, "", f"advisor: {sentence}\n")
+    status, out, _ = run("config", "check", "--json")
+    assert status == 1
+    assert json.loads(out) == {"schema": "advisor.config_check/1", "files": [], "problems": [sentence]}
+    file.write_text("[daemon]\nrescan_s = 10\n")
+    assert run("config", "check") == (0, "1 file was read, all is well.\n", "")
+    assert json.loads(run("config", "check", "--json")[1])["problems"] == []
+
+
+def test_a_drop_in_that_wins_is_said(run, file):
+    (file.parent / "conf.d").mkdir(parents=True)
+    drop_in = file.parent / "conf.d" / "site.toml"
+    drop_in.write_text("[daemon]\nrescan_s = 20\n")
+    status, _, err = run("config", "set", "daemon.rescan_s", "30")
+    assert status == 0
+    assert err == f"advisor: {drop_in} is read afterwards; what it sets wins.\n"
+    assert json.loads(run("config", "show", "--json")[1])["values"]["daemon.rescan_s"] == 20
+
+
+def test_a_file_that_must_not_be_written(run, file):
+    run("init")
+    file.chmod(0o444)
+    status, _, err = run("config", "set", "folders", "/a")
+    assert status == 1
+    assert "write-protected" in err
+
+
+def test_a_link_and_the_mode_stay(run, file, tmp_path):
+    file.parent.mkdir(parents=True)
+    (tmp_path / "dotfile").write_text("# mine\n")
+    (tmp_path / "dotfile").chmod(0o600)
+    file.symlink_to(tmp_path / "dotfile")
+    assert run("config", "set", "folders", "/a")[0] == 0
+    assert file.is_symlink()
+    assert (tmp_path / "dotfile").read_text() == '# mine\nfolders = ["/a"]\n'
+    assert stat.S_IMODE((tmp_path / "dotfile").stat().st_mode) == 0o600
+
+
+def test_a_recommendation_pays_nothing_for_it():
+    """The verbs are names only until they are used."""
+    code = "import sys, advisor.cli.main, advisor.app, advisor.planner; print(*sys.modules)"
+    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert [name for name in modules if name.startswith(("advisor.configuration", "advisor.managed", "tomlkit"))] == []
