@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ from advisor.keeper.settings import KeeperSettings
 from advisor.keeper.targets import Target
 from advisor.managed.ledger import Ledger
 from advisor.state import state_folder
-from advisor.steady import steady
+from advisor.steady import at_rest
 from advisor.stores.cache import Cache, cache_folder
 from advisor.stores.scan import scan_stores
 from advisor.stores.types import StoredModel, StoreReport
@@ -189,7 +190,7 @@ class Keeper:
         """The machine at rest: what others take for a while does not count, the most that was free does."""
         if self._host is None:
             with Cache(cache_folder(self._environ)) as cache:
-                self._host = steady(App(self._rules_folder).host(), cache, devices=True, ram=True)
+                self._host = at_rest(App(self._rules_folder).host(), cache, time.time())
         return self._host
 
     @property

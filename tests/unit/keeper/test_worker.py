@@ -245,3 +245,18 @@ def test_the_state_folder_cannot_be_used(world: World) -> None:
     assert status == 1
     assert str(state) in err
     assert not world.preset.exists()
+
+
+def test_what_somebody_takes_for_an_evening_shrinks_nothing(world: World, planned: list[str]) -> None:
+    world.add("m.gguf")
+    world.configure(ROUTER)
+    daemon = worker()
+    go(daemon)
+    before = world.preset.read_text()
+    del planned[:]
+    card = world.host.devices[0]
+    world.host = world.host._replace(devices=(card._replace(free_bytes=64 << 20),))
+    assert go(daemon, "hardware").changes == ()
+    assert planned == []
+    world.apply()  # another process comes to the same
+    assert world.preset.read_text() == before
