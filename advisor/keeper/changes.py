@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from advisor.errors import OutputError
@@ -133,10 +133,13 @@ class Applied(NamedTuple):
     error: str | None
 
 
-def apply_changes(changes: Collection[FileChange], ledger: Ledger, now_s: float) -> list[Applied]:
+def apply_changes(
+    changes: Collection[FileChange], ledger: Ledger, now_s: float, progress: Callable[[], object] = lambda: None
+) -> list[Applied]:
     """Make the changes, each for itself; what only has to be remembered is. `ledger` is one from `open_ledger`."""
     results = []
     for change in changes:
+        progress()
         if change.held:
             results.append(Applied(change, False, None))
             continue

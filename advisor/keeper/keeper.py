@@ -152,9 +152,17 @@ class Keeper:
         return found
 
     def apply(
-        self, look: Look, changes: Mapping[str, Sequence[FileChange]], ledger: Ledger, now_s: float
+        self,
+        look: Look,
+        changes: Mapping[str, Sequence[FileChange]],
+        ledger: Ledger,
+        now_s: float,
+        progress: Callable[[], object] = lambda: None,
     ) -> list[Told]:
-        """Make the changes of the targets in `changes` and tell their engines. `ledger` is one from `open_ledger`."""
+        """Make the changes of the targets in `changes` and tell their engines. `ledger` is one from `open_ledger`.
+
+        `progress` is called before every file and engine.
+        """
         before = read_seen(self._state)  # another advisor may have written since the look
         told, models = [], {path: dict(each) for path, each in before.models.items()}
         owed = {name: dict(each) for name, each in before.owed.items()}
@@ -162,7 +170,7 @@ class Keeper:
             wanted = changes.get(made.target.name)
             if wanted is None:
                 continue
-            applied = apply_changes(wanted, ledger, now_s)
+            applied = apply_changes(wanted, ledger, now_s, progress)
             debts = owed.setdefault(made.target.name, {})
             for one in applied:
                 if one.error is not None or one.change.held:
@@ -174,7 +182,7 @@ class Keeper:
                 if not one.change.models:
                     del models[path]
             try:
-                said = tell_engine(made.target, made, applied, debts)
+                said = tell_engine(made.target, made, applied, debts, progress)
                 told.append(Told(made.target, tuple(applied), said.text, said.differs, None))
             except EngineError as error:
                 told.append(Told(made.target, tuple(applied), "", (), str(error)))

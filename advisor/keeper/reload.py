@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from advisor.engines.http import Address, parse_address
 from advisor.engines.reload import Reloaded, create_ollama, delete_ollama, reload_llama_server, reload_localai
@@ -31,7 +31,13 @@ BY_HAND = {
 }
 
 
-def tell_engine(target: Target, made: TargetPass, applied: Sequence[Applied], owed: dict[str, str]) -> Reloaded:
+def tell_engine(
+    target: Target,
+    made: TargetPass,
+    applied: Sequence[Applied],
+    owed: dict[str, str],
+    progress: Callable[[], object] = lambda: None,
+) -> Reloaded:
     """Tell the target's engine about what is owed to it, and take that out of `owed` (see `Seen`).
 
     Raises EngineError when it does not do it.
@@ -45,9 +51,10 @@ def tell_engine(target: Target, made: TargetPass, applied: Sequence[Applied], ow
         return Reloaded(" ".join(texts))
     if not owed:
         return Reloaded("")
+    progress()
     address = parse_address(target.url, allow_remote=target.allow_remote)
     if target.format == "ollama":
-        return _tell_ollama(address, made, applied, owed)
+        return _tell_ollama(address, made, applied, owed, progress)
     if target.format == "localai":
         done = reload_localai(address)
     else:
@@ -75,13 +82,20 @@ def tag_of(record: FileRecord) -> str:
     return derived_tag(base.value) if base is not None and isinstance(base.value, str) else ""
 
 
-def _tell_ollama(address: Address, made: TargetPass, applied: Sequence[Applied], owed: dict[str, str]) -> Reloaded:
+def _tell_ollama(
+    address: Address,
+    made: TargetPass,
+    applied: Sequence[Applied],
+    owed: dict[str, str],
+    progress: Callable[[], object],
+) -> Reloaded:
     """Make the tags of Modelfiles, and remove those whose Modelfile was removed."""
     texts: list[str] = []
     differs: list[str] = []
     by_path = {file.path: file for file in made.files}
     pinned = {one.change.planned.path: one.change.planned.pinned for one in applied}
     for path, tag in list(owed.items()):
+        progress()
         file = by_path.get(path)
         if tag:
             delete_ollama(address, tag)

@@ -63,10 +63,10 @@ class KeeperWorker:
             look = keeper.look(keeper.settings.targets, should_stop=should_stop)
         except StoppedError:
             return Summary("stopped in the middle of a pass")
-        self._last = self._act(keeper, look)
+        self._last = self._act(keeper, look, should_stop)
         return self._last
 
-    def _act(self, keeper: Keeper, look: Look) -> Summary:
+    def _act(self, keeper: Keeper, look: Look, progress: Callable[[], object]) -> Summary:
         enabled = {target.name for target in keeper.settings.targets if target.enabled}
         quiet = keeper.settings.is_quiet(time.time())
         told: list[Told] = []
@@ -75,7 +75,7 @@ class KeeperWorker:
                 repaired = list(ledger.notes)
                 changes = keeper.changes(look, ledger)
                 now = {name: each for name, each in changes.items() if name in enabled}
-                told = keeper.apply(look, now, ledger, time.time())
+                told = keeper.apply(look, now, ledger, time.time(), progress)
                 self._own = frozenset(ledger.files)
         else:
             ledger = read_ledger(keeper.ledger_folder)

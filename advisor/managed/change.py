@@ -208,8 +208,8 @@ def apply_change(planned: PlannedChange, ledger: Ledger, *, now_s: float, keep: 
             ledger.save()
         raise
     ledger.commit(path, record)
-    in_use = {name for each in ledger.files.values() for name in each.backups}
-    ledger.backups.drop(dropped - in_use)
+    if dropped:
+        ledger.backups.drop(dropped - {name for each in ledger.files.values() for name in each.backups})
     if look(path).data != after:
         raise OutputError(f"{printable(path)} was changed by somebody else right after advisor wrote it; look at it.")
     return True

@@ -169,6 +169,24 @@ def test_a_pass_that_is_stopped_in_the_middle(world: World, planned: list[str]) 
     assert len(world.sections()) == 6
 
 
+def test_progress_is_told_while_files_are_written(world: World) -> None:
+    """systemd's watchdog waits for it, and what was begun is brought to its end."""
+    for number in range(6):
+        world.add(f"m{number}.gguf", tiny_model(f"m{number}"))
+    world.configure(KOBOLD)
+    daemon = worker()
+    n_written: list[int] = []
+
+    def progress() -> bool:
+        folder = world.home / "kobold"
+        n_written.append(len(os.listdir(folder)) if folder.exists() else 0)
+        return n_written[-1] > 0
+
+    daemon.refresh("start", None, progress)
+    assert set(n_written) >= {0, 1, 2, 3, 4, 5}
+    assert len(os.listdir(world.home / "kobold")) == 6
+
+
 def test_pinned_values_are_told(world: World) -> None:
     world.add("m.gguf")
     world.configure(ROUTER)
