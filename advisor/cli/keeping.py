@@ -75,7 +75,7 @@ def print_changes(look: Look, changes: Mapping[str, Sequence[FileChange]], *, di
         if diffs and change.planned.refused is not None and not change.held:
             say(f"{change.target}: {change.planned.refused}")
         if change.planned.pinned:
-            say(f"{printable(change.planned.path)}: {_yours(change.planned.pinned)}; --adopt takes it over.")
+            say(f"{printable(change.planned.path)}: {_yours(change.planned.pinned)}.")
     for text in notes(everything):
         say(text)
     if diffs and changing:
@@ -173,9 +173,9 @@ def _yours(pinned: Sequence[Pinned]) -> str:
     """One sentence about the values that are the user's."""
     names = [".".join(pin.slot) for pin in pinned]
     if len(names) == 1:
-        return f"{names[0]} is yours and stays"
+        return f"{names[0]} is yours and stays; --adopt takes it over"
     more = f" and {len(names) - 3} more" if len(names) > 4 else ""
-    return f"{', '.join(names[: 3 if more else 4])}{more} are yours and stay"
+    return f"{', '.join(names[: 3 if more else 4])}{more} are yours and stay; --adopt takes them over"
 
 
 def say(text: str) -> None:
