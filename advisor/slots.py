@@ -4,8 +4,6 @@ A slot is the path of one value, such as ("qwen3-8b", "ctx-size"). `None` is a v
 in a slot is GONE.
 """
 
-from __future__ import annotations
-
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -57,48 +58,57 @@ def print_changes(look: Look, changes: Mapping[str, Sequence[FileChange]], *, di
     """Diffs on stdout, and on stderr what stands against a change or stays the user's."""
     from advisor.cli.terminal import Screen
     from advisor.gguf_header.errors import printable
+    from advisor.keeper.sentences import notes, problems
 
     screen = Screen()
-    nothing = True
-    for made in look.passes:
-        if made.failure is not None:
-            say(f"{made.target.name}: {made.failure}")
-        for _, reason in made.problems:
-            say(f"{made.target.name}: {reason}")
-        for change in changes.get(made.target.name, ()):
-            planned = change.planned
-            if planned.refused is not None:
-                nothing = False
-                if diffs:
-                    say(f"{made.target.name}: {planned.refused}")
-            elif change.changes_file and diffs:
-                nothing = False
-                for line in planned.diff.splitlines():
-                    color = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1])
-                    text = printable(line[:2000])
-                    print(screen.paint(text, color) if color and not line.startswith(("+++", "---")) else text)
-            if planned.pinned:
-                say(f"{printable(planned.path)}: {_yours(planned.pinned)}; --adopt takes it over.")
-    for folder in look.away:
-        say(f"{folder} cannot be looked into now; what was written for its models stays.")
-    if diffs and nothing and not any(made.failure for made in look.passes):
+    everything = [change for made in look.passes for change in changes.get(made.target.name, ())]
+    changing = [change for change in everything if change.changes_file]
+    for change in changing if diffs else ():
+        for line in change.planned.diff.splitlines():
+            color = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1])
+            text = printable(line[:2000])
+            print(screen.paint(text, color) if color and not line.startswith(("+++", "---")) else text)
+    sys.stdout.flush()
+    for text in problems(look):
+        say(text)
+    for change in everything:
+        if diffs and change.planned.refused is not None and not change.held:
+            say(f"{change.target}: {change.planned.refused}")
+        if change.planned.pinned:
+            say(f"{printable(change.planned.path)}: {_yours(change.planned.pinned)}.")
+    for text in notes(everything):
+        say(text)
+    if diffs and changing:
+        off = [made.target.name for made in look.passes if not made.target.enabled and changes.get(made.target.name)]
+        hint = f"; not enabled: {', '.join(off)}" if off else ""
+        say(f"{len(changing)} {'file' if len(changing) == 1 else 'files'} would change{hint}.")
+    elif (
+        diffs and not any(made.failure for made in look.passes) and not any(each.planned.refused for each in everything)
+    ):
         print("Everything stands as advisor would write it.")
 
 
 def print_told(told: Sequence[Told]) -> None:
     """What was written, and what the engines said."""
     from advisor.cli.terminal import clean
-    from advisor.keeper.worker import describe
+    from advisor.keeper.sentences import describe
 
     for one in told:
+        right = []
         for each in one.applied:
             path = each.change.planned.path
             if each.error is not None:
                 say(f"{one.target.name}: {each.error}")
+            elif each.written and each.change.planned.after is None:
+                print(clean(f"removed {path}", 1000))
             elif each.written:
                 print(clean(f"wrote {path}: {describe(each.change.planned.changes)}", 4000))
-            elif each.change.planned.record is not None or each.change.models:
-                print(clean(f"{path} is up to date", 1000))
+            elif each.change.planned.after is not None:
+                right.append(path)
+        if len(right) == 1:
+            print(clean(f"{right[0]} is up to date", 1000))
+        elif right:
+            print(clean(f"{len(right)} files in {one.target.path} are up to date", 1000))
         for text in (one.engine, one.error, *one.differs):
             if text:
                 say(f"{one.target.name}: {text}")
@@ -152,16 +162,20 @@ def print_json(
                 "error": said.error if said else None,
             }  # fmt: skip
         targets.append(entry)
-    print(json.dumps({"schema": schema, "targets": targets, "away": list(look.away)}, indent=2))
+    print(
+        json.dumps(
+            {"schema": schema, "targets": targets, "away": list(look.away), "unseen": list(look.unseen)}, indent=2
+        )
+    )
 
 
 def _yours(pinned: Sequence[Pinned]) -> str:
     """One sentence about the values that are the user's."""
     names = [".".join(pin.slot) for pin in pinned]
     if len(names) == 1:
-        return f"{names[0]} is yours and stays"
+        return f"{names[0]} is yours and stays; --adopt takes it over"
     more = f" and {len(names) - 3} more" if len(names) > 4 else ""
-    return f"{', '.join(names[: 3 if more else 4])}{more} are yours and stay"
+    return f"{', '.join(names[: 3 if more else 4])}{more} are yours and stay; --adopt takes them over"
 
 
 def say(text: str) -> None:

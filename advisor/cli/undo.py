@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import click
 
 from advisor.cli.keeping import say
 from advisor.errors import UsageError
+
+if TYPE_CHECKING:
+    from advisor.managed.records import FileRecord
 
 
 @click.command("undo")
@@ -35,15 +40,16 @@ def command(files: tuple[str, ...], when: str | None, every: bool) -> int:
     with open_ledger(ledger_folder(os.environ)) as ledger:
         for note in ledger.notes:
             say(note)
-        if every:
-            for done in uninstall(ledger, formats(), now_s=time.time()):
-                say(done.done or done.error or "")
-                status = status or int(done.error is not None)
-            return status
-        paths = [os.path.abspath(file) for file in files] or list(ledger.files)
+        before = dict(ledger.files)
+        paths = [os.path.abspath(file) for file in files] or list(before)
         if not paths:
             say("advisor has changed no files.")
-        for path in paths:
+        elif not (files or every or any(known.applied for known in before.values())):
+            say("everything was taken back already.")
+        for done in uninstall(ledger, formats(), now_s=time.time()) if every else ():
+            say(done.done or done.error or "")
+            status = status or int(done.error is not None)
+        for path in () if every else paths:
             try:
                 planned = plan_undo(path, ledger, formats(), to_s=to_s)
                 if planned.refused is not None:
@@ -51,9 +57,27 @@ def command(files: tuple[str, ...], when: str | None, every: bool) -> int:
                 apply_change(planned, ledger, now_s=time.time())
                 say(describe(planned))
             except OutputError as error:
-                say(str(error))
-                status = 1 if files or ledger.files[path].applied else status
+                if files or ledger.files[path].applied:
+                    say(str(error))
+                    status = 1
+        _tell({path: known for path, known in before.items() if ledger.files.get(path) != known and not known.held})
     return status
+
+
+def _tell(undone: Mapping[str, FileRecord]) -> None:
+    """Tell the engines; a broken configuration is no reason not to undo."""
+    from advisor.errors import AdvisorError
+    from advisor.keeper import read_settings
+    from advisor.keeper.undone import tell_undone
+    from advisor.state import state_folder
+
+    if not undone:
+        return
+    try:
+        for target, text in tell_undone(read_settings(os.environ), state_folder(os.environ), undone):
+            say(f"{target}: {text}")
+    except AdvisorError as error:
+        say(str(error))
 
 
 def _time(text: str) -> float:

@@ -37,7 +37,8 @@ def reload_llama_server(address: Address, wanted: Mapping[str, Mapping[str, str]
         for name, value in options.items():
             if words is not None and not _stands(words, name, value):
                 differs.append(f"{model}: --{name} {value} is not in force; the router's own command line wins.")
-    return Reloaded(f"{address.shown} reads the preset again and lists {len(arguments)} models", tuple(differs))
+    models = f"{len(arguments)} model{'' if len(arguments) == 1 else 's'}"
+    return Reloaded(f"{address.shown} read the preset again and lists {models}.", tuple(differs))
 
 
 def reload_localai(address: Address) -> Reloaded:
@@ -45,7 +46,7 @@ def reload_localai(address: Address) -> Reloaded:
     answer = ask(address, "POST", "/models/reload", {})
     if not 200 <= answer.status < 300:
         raise EngineError(f"{address.shown} did not reload (status {answer.status}{_said(answer.body)}).")
-    return Reloaded(f"{address.shown} reads its model files again")
+    return Reloaded(f"{address.shown} read its model files again.")
 
 
 def create_ollama(address: Address, tag: str, base: str, parameters: Mapping[str, Any]) -> Reloaded:

@@ -88,10 +88,10 @@ def _target(each: ConfiguredTarget, configuration: Configuration) -> Target:
 
 
 def _wish(model: StoredModel, configuration: Configuration) -> ModelWish:
+    from advisor.keeper.models import names_of
     from advisor.keeper.passes import ModelWish
 
-    names = [model.name, model.path, *(seen.name for seen in model.also)]
-    choice = configuration.choice(names)
+    choice = configuration.choice(names_of(model))
     return ModelWish(
         choice.intent, choice.pinned, choice.min_ctx, choice.max_ctx, choice.min_tps, excluded=choice.exclude
     )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from advisor.errors import OutputError
+from advisor.gguf_header.errors import printable
 from advisor.keeper.passes import TargetPass, WantedFile
-from advisor.keeper.seen import Seen, is_below
+from advisor.keeper.seen import Seen, SeenModel, is_away, is_below, mount_point
 from advisor.managed.change import PlannedChange, apply_change, plan_change
 from advisor.managed.ledger import Ledger
 from advisor.managed.types import Format
@@ -21,16 +22,22 @@ _MADE_WHERE_ABSENT = ("llama-config-ini", "lm-studio", "text-generation-webui")
 
 
 class FileChange(NamedTuple):
-    """A planned change, the target it belongs to, and the models that the file is made for, id -> path."""
+    """A planned change, the target it belongs to, and the models that the file is made for, by id."""
 
     target: str
     planned: PlannedChange
-    models: Mapping[str, str]
+    models: Mapping[str, SeenModel]
+    note: str = ""  # what could not be done for some of them, a sentence
 
     @property
     def changes_file(self) -> bool:
         """Whether there is something to write."""
         return self.planned.refused is None and self.planned.before != self.planned.after
+
+    @property
+    def held(self) -> bool:
+        """Whether the file stays away because the user's undo took it away, which is no error."""
+        return self.planned.refused is not None and self.planned.known is not None and self.planned.known.held
 
 
 def formats() -> Mapping[str, Format]:
@@ -39,58 +46,81 @@ def formats() -> Mapping[str, Format]:
 
 
 def plan_changes(
-    made: TargetPass, ledger: Ledger, seen: Seen, away: Sequence[str], *, adopt: bool = False
+    made: TargetPass, ledger: Ledger, seen: Seen, away: Sequence[str], others: Sequence[str], *, adopt: bool = False
 ) -> list[FileChange]:
     """The changes of one target's files, files of models that are gone among them.
 
-    `away`: model folders that cannot be looked into now; what was written for models in them stays.
+    `away`: model folders that cannot be looked into now; what was written for models in them stays. `others`: the
+    paths of the other targets.
     """
     if made.failure is not None or not made.finished:
         return []
-    found = []
+    found, mounts = [], dict[str, str]()
     for wanted in made.files:
-        kept, slots = _kept(wanted, ledger, seen, away)
-        models = {**kept, **{name: model.model_path for name, model in wanted.models.items()}}
-        if models or wanted.path in ledger.files:  # no file for nothing
-            create = made.target.format in _MADE_WHERE_ABSENT
-            planned = plan_change(
-                wanted.path, wanted.output, {**slots, **wanted.slots}, ledger, adopt=adopt, create=create
-            )
-            found.append(FileChange(made.target.name, planned, models))
-    return found + _gone(made, ledger, seen, away)
+        before = seen.models.get(wanted.path, {})
+        models = {
+            name: SeenModel(model.model_path, wanted.prefixes[name], _mount(model.model_path, mounts))
+            for name, model in wanted.models.items()
+        }
+        vanished = {name: model for name, model in before.items() if name not in models}
+        kept = {name: model for name, model in vanished.items() if name in made.unsure or is_away(model, away)}
+        if not (models or kept or wanted.path in ledger.files):  # no file for nothing
+            continue
+        planned, note = _planned(made, wanted, kept, ledger, adopt=adopt), ""
+        if planned.refused is not None and len(kept) < len(vanished):
+            whole = _planned(made, wanted, vanished, ledger, adopt=adopt)
+            if whole.refused is None:  # what the user set for a model that is gone cannot stand without ours
+                gone = ", ".join(printable(name) for name in vanished if name not in kept)
+                note = f"the model is gone, but you set something for it; take out all of {gone}."
+                planned, kept = whole, vanished
+        found.append(FileChange(made.target.name, planned, {**kept, **models}, note))
+    return found + _gone(made, ledger, seen, away, others)
 
 
-def _kept(
-    wanted: WantedFile, ledger: Ledger, seen: Seen, away: Sequence[str]
-) -> tuple[dict[str, str], dict[Slot, Value]]:
-    """Models that are away, and what stands in the file for them."""
+def _planned(
+    made: TargetPass, wanted: WantedFile, kept: Mapping[str, SeenModel], ledger: Ledger, *, adopt: bool
+) -> PlannedChange:
+    """The change of one file in which the values for the `kept` models stay as they were written."""
     record = ledger.files.get(os.path.abspath(wanted.path))
-    kept = {
-        name: path
-        for name, path in seen.models.get(wanted.path, {}).items()
-        if name not in wanted.models and is_below(path, away)
+    prefixes = [model.prefix for model in kept.values()]
+    slots: dict[Slot, Value] = {
+        slot: ours.value
+        for slot, ours in (record.wrote if record is not None else {}).items()
+        if any(slot[: len(prefix)] == prefix for prefix in prefixes)
     }
-    wrote = record.wrote if record is not None else {}
-    return kept, {slot: ours.value for slot, ours in wrote.items() if not kept.keys().isdisjoint(slot)}
+    create = made.target.format in _MADE_WHERE_ABSENT
+    return plan_change(wanted.path, wanted.output, {**slots, **wanted.slots}, ledger, adopt=adopt, create=create)
 
 
-def _gone(made: TargetPass, ledger: Ledger, seen: Seen, away: Sequence[str]) -> list[FileChange]:
-    """Files below the target's folder that were made for models which are no more."""
+def _mount(path: str, known: dict[str, str]) -> str:
+    folder = os.path.dirname(path)
+    if folder not in known:
+        known[folder] = mount_point(folder)
+    return known[folder]
+
+
+def _gone(made: TargetPass, ledger: Ledger, seen: Seen, away: Sequence[str], others: Sequence[str]) -> list[FileChange]:
+    """Files in the target's folder that were made for models which are no more."""
     output = registry.load(made.target.format)
     if not output.per_model:
         return []
-    wanted = {os.path.abspath(file.path) for file in made.files}
+    wanted, place = {os.path.abspath(file.path) for file in made.files}, os.path.abspath(made.target.path)
+    inner = [other for other in map(os.path.abspath, others) if is_below(other, [place])]
     found = []
     for path, record in ledger.files.items():
-        if path in wanted or record.format != output.name or not is_below(path, [os.path.abspath(made.target.path)]):
+        if path in wanted or record.format != output.name or not is_below(path, [place]) or is_below(path, inner):
             continue
         models = seen.models.get(path, {})
-        if record.held or any(is_below(model, away) for model in models.values()):
+        if record.held or any(name in made.unsure or is_away(model, away) for name, model in models.items()):
             continue
         try:
             planned = plan_restore(path, ledger, formats())
         except OutputError as error:
             planned = PlannedChange(path, None, None, "", refused=str(error))
+        if (
+            planned.after is not None and record.created
+        ):  # what the user put in stays, and so does that the file is ours
+            planned = planned._replace(record=record._replace(wrote={}, pinned={}))
         found.append(FileChange(made.target.name, planned, {}))
     return found
 
@@ -103,10 +133,16 @@ class Applied(NamedTuple):
     error: str | None
 
 
-def apply_changes(changes: Collection[FileChange], ledger: Ledger, now_s: float) -> list[Applied]:
+def apply_changes(
+    changes: Collection[FileChange], ledger: Ledger, now_s: float, progress: Callable[[], object] = lambda: None
+) -> list[Applied]:
     """Make the changes, each for itself; what only has to be remembered is. `ledger` is one from `open_ledger`."""
     results = []
     for change in changes:
+        progress()
+        if change.held:
+            results.append(Applied(change, False, None))
+            continue
         if change.planned.refused is not None:
             results.append(Applied(change, False, change.planned.refused))
             continue

@@ -11,9 +11,7 @@ _VARIED = {"n_cpu_moe": 0, "cache_type_k": "f16", "cache_type_v": "f16", "n_para
 def constrained(pinned: RequestedSettings, output: Output, engine: EngineSpec) -> RequestedSettings:
     """`pinned`, and with it everything that `output` leaves no choice about."""
     says, fixed = output.expresses(), output.fixed()
-    values: dict[str, object] = {
-        name: value for name, value in fixed.items() if name in RequestedSettings._fields and name not in says
-    }
+    values: dict[str, object] = {name: value for name, value in fixed.items() if name in RequestedSettings._fields}
     varied = {**_VARIED, "n_ubatch": engine.defaults["n_ubatch"]}
     for name, value in varied.items():
         if name not in says:

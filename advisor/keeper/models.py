@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from advisor.app import App
-from advisor.errors import AdvisorError, RuleError
+from advisor.errors import AdvisorError
+from advisor.gguf_header.errors import excerpt
 from advisor.gguf_header.shards import parse_shard_name
 from advisor.outputs.ollama import SUFFIX
 from advisor.outputs.types import OutputModel
@@ -25,49 +26,87 @@ class Wanted(NamedTuple):
     wishes: Wishes
     mode: str  # "exact" | "safe"
     projector: bool = False  # with the mmproj that lies beside it
+    store: str = "ollama"  # whose name for it counts
 
     @property
     def key(self) -> tuple[object, ...]:
         """What the plan depends on."""
-        parts = tuple(part.path for part in self.model.companions)
+        pinned = self.wishes.pinned
+        beside = [*(part.path for part in self.model.companions), *pinned.lora, pinned.mmproj, pinned.draft_model]
+        parts = tuple((path, _stamp(path)) for path in beside if path)
         return (self.id, self.model.path, self.model.identity, parts, *self[2:])
 
 
 class Planned(NamedTuple):
-    """A model's plan, or the sentence why it has none."""
+    """A model's plan, or the sentence why it has none; `failed`: that is an error and says nothing about the model."""
 
-    wanted: Wanted
     output: OutputModel | None
-    problem: str | None
-    summary: str = ""  # the recommendation in one line
+    problem: str | None = None
+    failed: bool = False
 
 
-def ollama_name(model: StoredModel) -> str | None:
-    """What Ollama calls the model, None for one that it does not have; the tags that advisor made do not count."""
+def name_in(model: StoredModel, store: str) -> str | None:
+    """What a store calls the model, None for one that it does not have; the tags that advisor made do not count."""
     names = [(model.store, model.name), *((seen.store, seen.name) for seen in model.also)]
-    return next((name for store, name in names if store == "ollama" and not name.endswith(SUFFIX)), None)
+    return next((name for of, name in names if of == store and not (of == "ollama" and name.endswith(SUFFIX))), None)
+
+
+def names_of(model: StoredModel) -> list[str]:
+    """All that people call a model by: patterns of the configuration are held against these."""
+    return [model.name, model.path, *(name for seen in model.also for name in (seen.name, seen.path))]
+
+
+def is_own_tag(model: StoredModel) -> bool:
+    """Whether only a tag that advisor made still holds the model: its base was removed from Ollama."""
+    return {model.store, *(seen.store for seen in model.also)} == {"ollama"} and name_in(model, "ollama") is None
 
 
 def plain_id(model: StoredModel) -> str:
-    """How engines are to list a model: an Ollama name without colons and slashes, otherwise its file's name."""
-    if model.store == "ollama":
-        return (ollama_name(model) or model.name).replace(":", "-").replace("/", "-")
+    """How engines are to list a model: by its file, or by its name where the store gives its files none of theirs."""
+    if model.store in ("ollama", "jan"):
+        return (name_in(model, model.store) or model.name).replace(":", "-").replace("/", "-")
     shard = parse_shard_name(model.path)
     return os.path.basename(shard[0] if shard else model.path.removesuffix(".gguf")) or model.name
 
 
-def with_ids(models: Iterable[StoredModel]) -> list[tuple[str, StoredModel]]:
-    """Each model with an id of its own; of two with the same name the later one gets its folder's name before it."""
-    taken: dict[str, StoredModel] = {}
-    for model in models:
-        name = plain_id(model)
-        if name in taken:
-            name = f"{os.path.basename(os.path.dirname(model.path))}-{name}"
-        number, first = 2, name
-        while name in taken:
-            name, number = f"{first}-{number}", number + 1
-        taken[name] = model
-    return list(taken.items())
+def with_ids(
+    models: Iterable[StoredModel], known: Mapping[str, str] = {}, reserved: Collection[str] = ()
+) -> list[tuple[str, StoredModel]]:
+    """Each model with an id of its own; of two with the same name the later one gets its folder's name before it.
+
+    People call models by these, so one keeps the id that it has in the configs (`known`, by path), whatever comes
+    beside it; `reserved` are the ids of models that are away.
+    """
+    models = list(models)
+    names: dict[int, str] = {}
+    taken = set(reserved)
+    for number, model in enumerate(models):
+        name = known.get(model.path)
+        if name is not None and name not in taken and _may_be_called(model, name):
+            names[number] = name
+            taken.add(name)
+    for number, model in enumerate(models):
+        if number not in names:
+            name = plain_id(model)
+            if name in taken:
+                name = _longer_id(model)
+            more, first = 2, name
+            while name in taken:
+                name, more = f"{first}-{more}", more + 1
+            names[number] = name
+            taken.add(name)
+    return [(names[number], model) for number, model in enumerate(models)]
+
+
+def _longer_id(model: StoredModel) -> str:
+    return f"{os.path.basename(os.path.dirname(model.path))}-{plain_id(model)}"
+
+
+def _may_be_called(model: StoredModel, name: str) -> bool:
+    """Whether a model could have got this id, which it could not under another name in its store."""
+    bare, dash, number = name.rpartition("-")
+    stems = (plain_id(model), _longer_id(model))
+    return name in stems or (bool(dash) and number.isdigit() and bare in stems)
 
 
 class ModelPlans:
@@ -76,23 +115,23 @@ class ModelPlans:
     def __init__(self, app: App, planner: Planner) -> None:
         self._app, self._planner = app, planner
         self._known: dict[tuple[object, ...], Planned] = {}
-
-    def known(self, wanted: Wanted) -> bool:
-        """Whether the plan is there already."""
-        return wanted.key in self._known
+        self._used: dict[tuple[object, ...], Planned] = {}
 
     def plan(self, wanted: Wanted) -> Planned:
         """The plan; a model that cannot be planned is a problem and never an exception."""
-        found = self._known.get(wanted.key)
+        key = wanted.key
+        found = self._used.get(key) or self._known.get(key)
         if found is None:
             try:
                 found = self._plan(wanted)
-            except RuleError as error:  # may be mended at any time: asked again
-                return Planned(wanted, None, str(error))
-            except AdvisorError as error:
-                found = Planned(wanted, None, str(error))
-            self._known[wanted.key] = found
+            except AdvisorError as error:  # may be mended at any time: asked again
+                return Planned(None, str(error), failed=True)
+        self._used[key] = found
         return found
+
+    def forget_unused(self) -> None:
+        """Let go of the plans that nobody asked for since the last call: models come and go."""
+        self._known, self._used = self._used, {}
 
     def _plan(self, wanted: Wanted) -> Planned:
         model, planner = wanted.model, self._planner
@@ -106,9 +145,9 @@ class ModelPlans:
         answer, host = planner.recommend(spec, planner.intent(wanted.intent), wishes, beside)
         plan = answer.chosen.plan
         if plan.refused is not None:
-            return Planned(wanted, None, f"{planner.engine.name} refuses these settings: {plan.refused}.")
+            return Planned(None, f"{excerpt(wanted.id)}: {planner.engine.name} refuses these settings: {plan.refused}.")
         if answer.verdict == "does_not_fit":
-            return Planned(wanted, None, answer.summary)
+            return Planned(None, f"{excerpt(wanted.id)}: {answer.summary[:1].lower()}{answer.summary[1:]}")
         output = OutputModel(
             id=wanted.id,
             model_path=os.path.abspath(model.path),
@@ -116,7 +155,16 @@ class ModelPlans:
             options=tuple(planner.options(answer, spec, host, wishes, wanted.mode)),
             n_layer_all=spec.n_layer_all,
             description=answer.summary,
-            store_name=ollama_name(model),
+            store_name=name_in(model, wanted.store),
             architecture=spec.architecture,
         )
-        return Planned(wanted, output, None, answer.summary)
+        return Planned(output)
+
+
+def _stamp(path: str) -> tuple[int, int] | None:
+    """What tells a file beside a model from its successor under the same name."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_size, status.st_mtime_ns

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from advisor.app import App
+from advisor.configuration.types import matches
 from advisor.engines.help_text import help_text
 from advisor.errors import AdvisorError, OutputError
 from advisor.host import HostSnapshot
 from advisor.keeper.constrain import constrained
-from advisor.keeper.models import ModelPlans, Wanted, ollama_name
+from advisor.keeper.models import ModelPlans, Wanted, name_in, names_of
 from advisor.keeper.targets import Target, output_of
 from advisor.outputs.help_options import options_of_help
 from advisor.outputs.types import Output, OutputModel
@@ -38,12 +38,13 @@ class ModelWish(NamedTuple):
 
 
 class WantedFile(NamedTuple):
-    """One file and every value of ours that is to stand in it; `models` by id."""
+    """One file and every value of ours that is to stand in it; `models` by id, `prefixes` of each one's slots."""
 
     path: str
     output: Output
     slots: Mapping[Slot, Value]
     models: Mapping[str, OutputModel]
+    prefixes: Mapping[str, Slot]
 
 
 class TargetPass(NamedTuple):
@@ -53,6 +54,7 @@ class TargetPass(NamedTuple):
     files: tuple[WantedFile, ...] = ()
     problems: tuple[tuple[str, str], ...] = ()  # (model id, sentence)
     failure: str | None = None
+    unsure: frozenset[str] = frozenset()  # ids of models that are there and could not be looked at
     finished: bool = True  # False: stopped before every model was planned
 
 
@@ -89,6 +91,7 @@ class Passes:
             return TargetPass(target, failure=str(error))
         plans = self._plans[target.engine or output.engine]
         found: list[OutputModel] = []
+        unsure = set()
         problems: list[tuple[str, str]] = []
         for name, model in models:
             wish = wish_of(model)
@@ -98,10 +101,13 @@ class Passes:
                 return TargetPass(target, problems=tuple(problems), finished=False)
             pinned = constrained(wish.pinned, output, planner.engine)
             wishes = Wishes(pinned, wish.min_n_ctx, wish.max_n_ctx, wish.min_tokens_per_s)
-            wanted = Wanted(name, model, wish.intent, wishes, target.mode, "beside" in output.expresses())
+            store = _OWN_STORE.get(target.format, "ollama")
+            projector = "beside" in output.expresses()
+            wanted = Wanted(name, model, wish.intent, wishes, target.mode, projector, store)
             planned = plans.plan(wanted)
             if planned.output is None:
                 problems.append((name, planned.problem or ""))
+                unsure |= {name} if planned.failed else set()
             else:
                 found.append(planned.output)
         refused = output.refusals(found, supported)
@@ -110,7 +116,12 @@ class Passes:
             files = _files(target, output, [model for model in found if model.id not in refused], supported)
         except OutputError as error:
             return TargetPass(target, problems=tuple(problems), failure=str(error))
-        return TargetPass(target, files, tuple(problems))
+        return TargetPass(target, files, tuple(problems), unsure=frozenset(unsure))
+
+    def forget_unused(self) -> None:
+        """Let go of the plans of models that were in none of the last passes."""
+        for plans in self._plans.values():
+            plans.forget_unused()
 
     def _planner(self, engine: str) -> Planner:
         planner = self._planners.get(engine)
@@ -134,12 +145,9 @@ class Passes:
 
 def _takes(target: Target, model: StoredModel) -> bool:
     store = _OWN_STORE.get(target.format)
-    if store == "ollama" and ollama_name(model) is None:
-        return False  # its base is gone, only the tag that advisor made holds the file
-    if store is not None and store not in (model.store, *(seen.store for seen in model.also)):
+    if store is not None and name_in(model, store) is None:
         return False
-    texts = (model.name, model.path, os.path.basename(model.path))
-    return any(fnmatchcase(text.lower(), pattern.lower()) for pattern in target.models for text in texts)
+    return matches(target.models, names_of(model))
 
 
 def _files(
@@ -147,8 +155,20 @@ def _files(
 ) -> tuple[WantedFile, ...]:
     if not output.per_model:
         slots = output.slots(models, supported)
-        return (WantedFile(target.path, output, slots, {model.id: model for model in models}),)
+        own = {model.id: output.slots([model], supported) for model in models}
+        prefixes = {name: _common_prefix(list(each)) for name, each in own.items()}
+        return (WantedFile(target.path, output, slots, {model.id: model for model in models}, prefixes),)
     return tuple(
-        WantedFile(target.file_of(output, model), output, output.slots([model], supported), {model.id: model})
+        WantedFile(
+            target.file_of(output, model), output, output.slots([model], supported), {model.id: model}, {model.id: ()}
+        )
         for model in models
     )
+
+
+def _common_prefix(slots: Sequence[Slot]) -> Slot:
+    if not slots:
+        return ()
+    least, most = min(slots), max(slots)
+    n_same = next((i for i, (one, other) in enumerate(zip(least, most, strict=False)) if one != other), len(least))
+    return least[:n_same]

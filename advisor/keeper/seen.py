@@ -2,7 +2,8 @@
 
 A model that is gone is taken out of the configs; one whose folder cannot be looked into just now (an unmounted disk, a
 share that does not answer) stays as it was written. An empty folder on another file system than before is an unmounted
-one. Kept as seen.json in the state folder; a broken one is forgotten.
+one, and so is a place that was a mount point and is none any more. Kept as seen.json in the state folder, with what
+engines have not been told yet; a broken one is forgotten.
 """
 
 from __future__ import annotations
@@ -14,17 +15,30 @@ from typing import NamedTuple
 
 from advisor.errors import OutputError
 from advisor.managed.atomic import replace_file
+from advisor.slots import Slot
 from advisor.stores.types import StoreReport
 
 _FILE = "seen.json"
 _MAX_BYTES = 16 << 20
 
 
+class SeenModel(NamedTuple):
+    """One model in one config file: the model's file, the slots it has there, the file system that it lies on."""
+
+    path: str
+    prefix: Slot = ()  # of all its slots
+    mount: str = ""  # the mount point
+
+
 class Seen(NamedTuple):
-    """File systems of model folders, and for each config file the path of each of its models."""
+    """File systems of model folders, the models of each config file, and what engines could not be told.
+
+    `owed`: target -> config file -> "" for one to be read (again), or the tag that is to be removed from Ollama.
+    """
 
     devices: Mapping[str, int] = {}
-    models: Mapping[str, Mapping[str, str]] = {}  # config file -> model id -> model's path
+    models: Mapping[str, Mapping[str, SeenModel]] = {}  # config file -> model id -> model
+    owed: Mapping[str, Mapping[str, str]] = {}
 
 
 def read_seen(state_folder: str) -> Seen:
@@ -32,14 +46,20 @@ def read_seen(state_folder: str) -> Seen:
     try:
         with open(os.path.join(state_folder, _FILE), "rb") as file:
             document = json.loads(file.read(_MAX_BYTES))
-        devices = {str(folder): int(number) for folder, number in document["devices"].items()}
-        models = {
-            str(path): {str(name): str(model) for name, model in each.items()}
-            for path, each in document["models"].items()
-        }
+        return Seen(
+            {str(folder): int(number) for folder, number in document["devices"].items()},
+            {
+                str(path): {str(name): _model(*m) for name, m in each.items()}
+                for path, each in document["models"].items()
+            },
+            {str(name): {str(p): str(tag) for p, tag in each.items()} for name, each in document["owed"].items()},
+        )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return Seen()
-    return Seen(devices, models)
+
+
+def _model(path: object, prefix: Iterable[object], mount: object) -> SeenModel:
+    return SeenModel(str(path), tuple(map(str, prefix)), str(mount))
 
 
 def write_seen(state_folder: str, seen: Seen) -> None:
@@ -50,8 +70,8 @@ def write_seen(state_folder: str, seen: Seen) -> None:
         raise OutputError(
             f"{state_folder} cannot be made ({error.strerror}); make it a folder you may write."
         ) from None
-    text = json.dumps({"devices": dict(seen.devices), "models": {k: dict(v) for k, v in seen.models.items()}}, indent=1)
-    replace_file(os.path.join(state_folder, _FILE), text.encode() + b"\n", new_mode=0o600)
+    document = {**seen._asdict(), "models": {path: dict(each) for path, each in seen.models.items()}}
+    replace_file(os.path.join(state_folder, _FILE), json.dumps(document, indent=1).encode() + b"\n", new_mode=0o600)
 
 
 def unreachable(reports: Sequence[StoreReport], seen: Seen) -> tuple[str, ...]:
@@ -73,6 +93,27 @@ def devices(reports: Sequence[StoreReport], before: Seen, away: Iterable[str]) -
         if number is not None:
             found[report.folder] = number
     return found
+
+
+def is_away(model: SeenModel, away: Iterable[str]) -> bool:
+    """Whether a model that was not found may well be there again: nothing says that it was taken away."""
+    if is_below(model.path, away):
+        return True
+    try:
+        os.stat(model.path)
+    except (FileNotFoundError, NotADirectoryError):
+        return bool(model.mount) and not os.path.ismount(model.mount)
+    except OSError:  # no permission, a share that does not answer
+        return True
+    return not os.access(model.path, os.R_OK)
+
+
+def mount_point(path: str) -> str:
+    """Where the file system that holds `path` is mounted."""
+    place = os.path.realpath(path)
+    while place != os.path.dirname(place) and not os.path.ismount(place):
+        place = os.path.dirname(place)
+    return place
 
 
 def is_below(path: str, folders: Iterable[str]) -> bool:

@@ -77,7 +77,10 @@ def _ids_beside(path: str) -> frozenset[str]:
             raise OutputError(
                 f"{printable(other)} cannot be read, and its model ids must not be used twice; make it readable."
             ) from None
-        found |= ids_in(text)
+        try:
+            found |= ids_in(text)
+        except OutputError as error:
+            raise OutputError(f"{printable(other)}: {error}") from None
     return found
 
 

@@ -71,7 +71,13 @@ def plan_change(
     try:
         return _plan(path, fmt, wanted, known, adopt, create)
     except OutputError as error:
-        return PlannedChange(path, None, None, "", refused=str(error), known=known)
+        return PlannedChange(path, None, None, "", refused=about(path, error), known=known)
+
+
+def about(path: str, error: OutputError) -> str:
+    """The sentence of an error; formats know texts only, so the file is named here."""
+    name, sentence = printable(path), str(error)
+    return sentence if name in sentence else f"{name}: {sentence}"
 
 
 def _plan(
@@ -202,8 +208,8 @@ def apply_change(planned: PlannedChange, ledger: Ledger, *, now_s: float, keep: 
             ledger.save()
         raise
     ledger.commit(path, record)
-    in_use = {name for each in ledger.files.values() for name in each.backups}
-    ledger.backups.drop(dropped - in_use)
+    if dropped:
+        ledger.backups.drop(dropped - {name for each in ledger.files.values() for name in each.backups})
     if look(path).data != after:
         raise OutputError(f"{printable(path)} was changed by somebody else right after advisor wrote it; look at it.")
     return True

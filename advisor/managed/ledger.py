@@ -40,6 +40,7 @@ class Ledger:
         self.intent: Intent | None = None
         self.notes: list[str] = []  # one sentence each: what was repaired, or lost
         self.backups = Backups(os.path.join(folder, BACKUPS))
+        self._texts: dict[str, tuple[FileRecord, str]] = {}
 
     @property
     def path(self) -> str:
@@ -53,10 +54,16 @@ class Ledger:
         document = {
             "schema": SCHEMA,
             "sequence": self.sequence,
-            "files": {path: to_json(record) for path, record in self.files.items()},
             "intent": intent and {**intent._asdict(), "record": intent.record and to_json(intent.record)},
         }
-        replace_file(self.path, json.dumps(document).encode(), new_mode=0o600)
+        self._texts = {path: self._text_of(path, record) for path, record in self.files.items()}
+        files = ", ".join(f"{json.dumps(path)}: {text}" for path, (_, text) in self._texts.items())
+        replace_file(self.path, f'{json.dumps(document)[:-1]}, "files": {{{files}}}}}'.encode(), new_mode=0o600)
+
+    def _text_of(self, path: str, record: FileRecord) -> tuple[FileRecord, str]:
+        """The record and its JSON; with a file for each of a thousand models only one of them is another each time."""
+        known = self._texts.get(path)
+        return known if known is not None and known[0] is record else (record, json.dumps(to_json(record)))
 
     def enter(self, folder: str) -> None:
         """Note in the lock file where a new file is about to be laid down, for whoever finds it after a crash."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from advisor.errors import OutputError
 from advisor.gguf_header.errors import printable
 from advisor.managed.atomic import Standing, digest, look
-from advisor.managed.change import PlannedChange, apply_change, decode, edit_checked, make_diff
+from advisor.managed.change import PlannedChange, about, apply_change, decode, edit_checked, make_diff
 from advisor.managed.ledger import Ledger
 from advisor.managed.merge import Ours, Pin
 from advisor.managed.records import Entry, FileRecord
@@ -38,13 +38,22 @@ def plan_undo(path: str, ledger: Ledger, formats: Mapping[str, Format], *, to_s:
     if to_s is not None and not since:
         when = datetime.fromtimestamp(applied[-1].time_s).isoformat(" ", "seconds")
         raise OutputError(f"{printable(path)} was last changed by advisor at {when}; give an earlier time.")
-    return _plan(path, ledger, since[0], formats, forget=False)
+    return _named(path, ledger, since[0], formats, forget=False)
 
 
 def plan_restore(path: str, ledger: Ledger, formats: Mapping[str, Format]) -> PlannedChange:
     """Plan to take back everything that advisor ever did to `path` and to forget it. Raises OutputError."""
     known = ledger.files[path]
-    return _plan(path, ledger, known.history[0] if known.history else None, formats, forget=True)
+    return _named(path, ledger, known.history[0] if known.history else None, formats, forget=True)
+
+
+def _named(
+    path: str, ledger: Ledger, first: Entry | None, formats: Mapping[str, Format], *, forget: bool
+) -> PlannedChange:
+    try:
+        return _plan(path, ledger, first, formats, forget=forget)
+    except OutputError as error:
+        raise OutputError(about(path, error)) from None
 
 
 class Undone(NamedTuple):

@@ -40,8 +40,9 @@ class Jan(Format):
         return {"n_parallel": 1 + _HIDDEN_SLOTS, "kv_unified": False}
 
     def file_name(self, model: OutputModel) -> str:
-        """`ID/model.yml`."""
-        return plain_file_name(model.id, "") + "/model.yml"
+        """`ID/model.yml`; Jan's id of a model may have slashes."""
+        parts = model.store_name.split("/") if model.store_name else [model.id]
+        return "/".join([*(plain_file_name(part, "") for part in parts), "model.yml"])
 
     def _slots(self, model: OutputModel, _: frozenset[str] | None) -> dict[Slot, Value]:
         wanted = Wanted(model, self.title)

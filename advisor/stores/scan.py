@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from advisor.stores import folder as plain_folder
@@ -48,16 +48,17 @@ _STORES: tuple[tuple[str, Store], ...] = (
 def scan_stores(
     environ: Mapping[str, str],
     folders: Sequence[str] = (),
-    include_defaults: bool = True,
+    include_defaults: bool | Collection[str] = True,
     *,
     cache: Cache | None = None,
     progress: Progress | None = None,
 ) -> tuple[StoreReport, ...]:
-    """Every model of the plain `folders` and, with `include_defaults`, of every store, one report per folder.
+    """Every model of the plain `folders` and, with `include_defaults`, of every store or those named.
 
-    A file that is in several places is listed once, under the first; `also` names the others. Headers are read once
-    and remembered in `cache` (default: the user's own); `progress` is called after each model. Nothing is raised for
-    a folder or a file that cannot be read: the report's status and the model's problem say so.
+    There is one report per folder. A file that is in several places is listed once, under the first; `also` names the
+    others. Headers are read once and remembered in `cache` (default: the user's own); `progress` is called after each
+    model. Nothing is raised for a folder or a file that cannot be read: the report's status and the model's problem
+    say so.
     """
     if cache is None:
         with Cache(cache_folder(environ)) as own:
@@ -76,14 +77,16 @@ def scan_stores(
     return tuple(result)
 
 
-def watched_folders(environ: Mapping[str, str], folders: Sequence[str] = ()) -> tuple[str, ...]:
+def watched_folders(
+    environ: Mapping[str, str], folders: Sequence[str] = (), include_defaults: bool | Collection[str] = True
+) -> tuple[str, ...]:
     """Every folder where a change, there or anywhere below, can change what `scan_stores` finds; none need exist.
 
     Folders that links lead to are in it too, and none is within another. Two changes show at the next full look only:
     of a file that a link to a file leads to, and of a program's settings that move its models.
     """
     places = []
-    for folder, store, _ in _places(environ, folders, True):
+    for folder, store, _ in _places(environ, folders, include_defaults):
         places += [jan.model_folder(folder), *jan.outside_folders(folder)] if store == "jan" else [folder]
         if store == "folder":
             places += plain_folder.outside_folders(folder)
@@ -96,14 +99,17 @@ def watched_folders(environ: Mapping[str, str], folders: Sequence[str] = ()) -> 
     return tuple(kept)
 
 
-def _places(environ: Mapping[str, str], folders: Sequence[str], include_defaults: bool) -> list[_Place]:
+def _places(
+    environ: Mapping[str, str], folders: Sequence[str], include_defaults: bool | Collection[str]
+) -> list[_Place]:
     """Where to look, each folder once per store."""
     home = _home(environ)
     given = [_Place(_absolute(folder, home), "folder", plain_folder.list_models) for folder in folders]
-    stores = _STORES if include_defaults else ()
+    names = {name for name, _ in _STORES} if include_defaults is True else include_defaults or ()
     defaults = [
         _Place(_absolute(folder, home), name, store.list_models)
-        for name, store in stores
+        for name, store in _STORES
+        if name in names
         for folder in store.default_folders(environ, home)
     ]
     seen: set[tuple[str, str]] = set()

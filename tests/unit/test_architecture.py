@@ -37,7 +37,7 @@ EDGES = (
     "hardware", "stores", "engines", "outputs", "managed", "configuration",
     "overheads", "rule_folders", "state", "watch",
 )  # fmt: skip
-WIRING = ("registry", "app", "planner", "keeper")
+WIRING = ("registry", "app", "planner", "steady", "keeper")
 FACES = ("cli", "daemon", "__main__")
 ROOMS = (*LEAVES, *CORE, *EDGES, *WIRING, *FACES)
 

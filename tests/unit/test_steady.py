@@ -28,7 +28,7 @@ def rest(folder: Path, host: HostSnapshot, now_s: float) -> tuple[float, float]:
     with Cache(str(folder)) as cache:
         found = at_rest(host, cache, now_s)
     assert found.devices[0].used_by_engines_bytes == 0
-    return found.devices[0].free_bytes / GIB, found.ram.available_bytes / GIB
+    return round(found.devices[0].free_bytes / GIB, 6), round(found.ram.available_bytes / GIB, 6)
 
 
 def test_what_somebody_takes_for_an_evening_does_not_count(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from advisor.cli.main import main
 from advisor.cli.progress import Progress
 from advisor.cli.scan_plan import Answer, RememberingPlanner
 from advisor.cli.terminal import Screen
+from advisor.steady import steady
 from advisor.stores import ollama_service
 from advisor.stores.cache import Cache
 from advisor.stores.types import FileIdentity, StoredModel

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -14,61 +11,18 @@ import pytest
 from advisor.engines.http import Address, ask, parse_address
 from advisor.engines.reload import create_ollama, delete_ollama, reload_llama_server, reload_localai
 from advisor.errors import EngineError
-
-
-class StandIn(ThreadingHTTPServer):
-    """Answers what `answers` says for (method, path), and remembers what was asked."""
-
-    daemon_threads = True
-
-    def handle_error(self, *_: object) -> None:
-        """A client that has had enough is no error."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.answers: dict[tuple[str, str], tuple[int, Any]] = {}
-        self.asked: list[tuple[str, str, Any]] = []
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: StandIn
-
-    def answer(self) -> None:
-        length = int(self.headers.get("Content-Length", 0))
-        body = json.loads(self.rfile.read(length)) if length else None
-        self.server.asked.append((self.command, self.path, body))
-        status, content = self.server.answers.get((self.command, self.path), (404, {"error": "no such path"}))
-        if callable(content):
-            content(self)
-            return
-        data = content if isinstance(content, bytes) else json.dumps(content).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(data)))
-        if 300 <= status < 400:
-            self.send_header("Location", "http://127.0.0.1:1/")
-        self.end_headers()
-        self.wfile.write(data)
-
-    do_GET = do_POST = do_DELETE = answer  # noqa: N815
-
-    def log_message(self, *_: object) -> None:
-        """Quiet."""
+from tests.tools.stand_in import Handler, StandIn, stand_in
 
 
 @pytest.fixture
 def server() -> Iterator[StandIn]:
-    stand_in = StandIn()
-    thread = threading.Thread(target=stand_in.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield stand_in
-    stand_in.shutdown()
-    thread.join()
-    stand_in.server_close()
+    with stand_in() as running:
+        yield running
 
 
 @pytest.fixture
 def address(server: StandIn) -> Address:
-    return parse_address(f"http://127.0.0.1:{server.server_port}")
+    return parse_address(server.url)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +72,7 @@ def test_a_refused_preset_says_so(server: StandIn, address: Address) -> None:
 
 def test_localai(server: StandIn, address: Address) -> None:
     server.answers["POST", "/models/reload"] = (200, {})
-    assert "reads its model files again" in reload_localai(address).text
+    assert "read its model files again" in reload_localai(address).text
     server.answers["POST", "/models/reload"] = (401, {"error": {"message": "admin only"}})
     with pytest.raises(EngineError, match="admin only"):
         reload_localai(address)
