@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from advisor.app import App
-from advisor.errors import EngineError, RuleError
+from advisor.errors import EngineError, HardwareError, RuleError
 from advisor.gguf_header.errors import printable
 from advisor.host import HostSnapshot
 from advisor.keeper.changes import Applied, FileChange, apply_changes, plan_changes
@@ -25,6 +25,8 @@ from advisor.steady import at_rest
 from advisor.stores.cache import Cache, cache_folder
 from advisor.stores.scan import scan_stores
 from advisor.stores.types import StoredModel, StoreReport
+
+_GPUS = "GPUs that configs were written for"
 
 
 class Look(NamedTuple):
@@ -197,14 +199,33 @@ class Keeper:
     def _machine(self) -> HostSnapshot:
         """The machine at rest: what others take for a while does not count, the most that was free does."""
         if self._host is None:
+            host = App(self._rules_folder).host()
             with Cache(cache_folder(self._environ)) as cache:
-                self._host = at_rest(App(self._rules_folder).host(), cache, time.time())
+                _check_gpus(host, cache)
+                self._host = at_rest(host, cache, time.time())
         return self._host
 
     @property
     def ledger_folder(self) -> str:
         """Where the ledger lies."""
         return ledger_folder(self._environ)
+
+
+def _check_gpus(host: HostSnapshot, cache: Cache) -> None:
+    """Raise HardwareError when GPUs that were there are not seen because a driver does not answer.
+
+    After an upgrade of the driver, until the next start of the machine, that must not rewrite every config for the CPU.
+    """
+    now, before = [device.id for device in host.devices], cache.note(_GPUS)
+    lost = [name for name in before if isinstance(name, str) and name not in now] if isinstance(before, list) else []
+    failed = [report for report in host.probes if report.status == "failed"]
+    if lost and failed:
+        raise HardwareError(
+            f"{', '.join(lost)} cannot be seen ({failed[0].name}: {failed[0].detail}); configs stay as they are until "
+            "the driver answers, 'advisor hardware' shows when."
+        )
+    if now != before:
+        cache.remember_note(_GPUS, now)
 
 
 def _lasting(host: HostSnapshot) -> HostSnapshot:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from advisor.app import App
 from advisor.configuration.types import matches
 from advisor.engines.help_text import help_text
-from advisor.errors import AdvisorError, OutputError
+from advisor.errors import AdvisorError, EngineError, OutputError
 from advisor.host import HostSnapshot
 from advisor.keeper.constrain import constrained
 from advisor.keeper.models import ModelPlans, Wanted, name_in, names_of
@@ -23,6 +24,7 @@ from advisor.slots import Slot, Value
 from advisor.stores.types import StoredModel
 
 # programs that know only the models of their own store
+_FOR_LLAMA_SERVER = ("llama-server-preset", "env-file", "llama-config-ini", "llama-swap")
 _OWN_STORE = {"ollama": "ollama", "lm-studio": "lmstudio", "jan": "jan"}
 
 
@@ -138,9 +140,16 @@ class Passes:
         return planner
 
     def _supported(self, target: Target) -> frozenset[str] | None:
-        if target.binary is None:
+        """The options of the llama-server that is named, else of the one on PATH; None where nobody can be asked."""
+        if target.binary is not None:
+            return options_of_help(help_text(os.path.expanduser(target.binary), self._environ))
+        if target.format not in _FOR_LLAMA_SERVER:
             return None
-        return options_of_help(help_text(os.path.expanduser(target.binary), self._environ))
+        found = shutil.which("llama-server", path=self._environ.get("PATH", ""))
+        try:
+            return options_of_help(help_text(found, self._environ)) if found else None
+        except EngineError:
+            return None
 
 
 def _takes(target: Target, model: StoredModel) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from advisor.errors import ConfigError
+from advisor.errors import ConfigError, HardwareError
 from advisor.host import ProbeReport, ProcessUse
 from advisor.keeper.models import ModelPlans, Planned, Wanted
 from tests.tools.machines import machine
@@ -77,6 +77,24 @@ def test_hardware(world: World, planned: list[str]) -> None:
     assert planned == ["m"]
     assert "m.n-gpu-layers" in summary.changes[0].text
     assert world.sections()["m"].get("n-gpu-layers", "0") == "0"
+
+
+def test_a_driver_that_does_not_answer_moves_nothing_to_the_cpu(world: World) -> None:
+    world.add("m.gguf")
+    world.configure(ROUTER)
+    daemon = worker()
+    go(daemon)
+    before, seen = world.preset.read_bytes(), world.host
+    world.host = machine(ram_gib=16)._replace(probes=(ProbeReport("nvidia_nvml", "failed", "version mismatch", 0.1),))
+    for again in (daemon, worker()):
+        with pytest.raises(HardwareError, match="CUDA0 cannot be seen.*version mismatch"):
+            go(again, "hardware" if again is daemon else "start")
+    assert world.run("apply")[0] == 1
+    assert world.preset.read_bytes() == before
+    world.host = seen
+    assert go(daemon, "hardware").changes == ()
+    world.host = machine(ram_gib=16)  # it was taken out of the machine
+    assert "m.n-gpu-layers" in go(daemon, "hardware").changes[0].text
 
 
 def test_files_that_changed_while_the_hardware_was_to_be_probed(world: World) -> None:
