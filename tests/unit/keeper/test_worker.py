@@ -87,7 +87,7 @@ def test_a_driver_that_does_not_answer_moves_nothing_to_the_cpu(world: World) ->
     before, seen = world.preset.read_bytes(), world.host
     world.host = machine(ram_gib=16)._replace(probes=(ProbeReport("nvidia_nvml", "failed", "version mismatch", 0.1),))
     for again in (daemon, worker()):
-        with pytest.raises(HardwareError, match="CUDA0 cannot be seen.*version mismatch"):
+        with pytest.raises(HardwareError, match=r"CUDA0 cannot be seen.*version mismatch"):
             go(again, "hardware" if again is daemon else "start")
     assert world.run("apply")[0] == 1
     assert world.preset.read_bytes() == before
