@@ -38,6 +38,7 @@ SCHEMA: dict[str, object] = {
     "weights?": {
         "tied_output?": "bool",
         "tied_output_on_host_too?": "bool",
+        "rope_factors_in_full_blocks?": "bool",
         "output_tensors?": ["str"],
         "mtp_always_skipped?": "bool",
     },

@@ -96,6 +96,7 @@ def describe(header: GgufHeader, rule: ArchRule, *, load_mtp: bool = False, draf
         tensors=tuple(tensors),
         tied_output=tied,
         tied_output_on_host=bool(rule.weights.get("tied_output_on_host_too", False)),
+        rope_factors_in_full_blocks=bool(rule.weights.get("rope_factors_in_full_blocks", False)),
         has_logits=has_head or tied or rule.family not in ("encoder", "draft"),
         causal=bool(meta.get("attention.causal")) if meta.has("attention.causal") else rule.family != "encoder",
         flash_attn_forced_off=rule.flash_attn_forced_off,
