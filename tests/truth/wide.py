@@ -50,6 +50,8 @@ def drawn_wide(model: str, spec: ModelSpec, seed: int, count: int) -> list[dict[
 
 def _cell(rng: random.Random, model: str, spec: ModelSpec, kind: str) -> dict[str, Any]:
     layers, slots, batch = spec.n_layer_all, rng.choice(_SLOTS), rng.choice(_BATCHES)
+    if any(layer.recurrent_state for layer in spec.layers):
+        slots = min(slots, 4)  # the engine allocates their state even when it only measures
     type_k = rng.choice(_CACHES)
     n_gpus = 0 if kind == "CPU only" else rng.choice((1, 1, 2, 3, 4))
     settings: dict[str, Any] = {

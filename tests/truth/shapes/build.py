@@ -30,9 +30,9 @@ _FORMULAS: dict[str, str] = {
     "attn_k.weight": "d KV*hk|d KH*kda|d H*hk",
     "attn_v.weight": "d KV*hv|d KH*kda|d H*hv",
     "attn_qkv.weight": "d (H+2*KV)*hk|d 2*inner+ns*groups|d 3*H*hk|d ns*groups*2+inner",
-    "attn_q.bias": "H*hk",
-    "attn_k.bias": "KV*hk|H*hk",
-    "attn_v.bias": "KV*hv|H*hv",
+    "attn_q.bias": "H*hk|KH*kda",
+    "attn_k.bias": "KV*hk|KH*kda|H*hk",
+    "attn_v.bias": "KV*hv|KH*kda|H*hv",
     "attn_qkv.bias": "(H+2*KV)*hk",
     "attn_output.weight": "H*hvm d|H*hv d|KH*kda d|H*hk d",
     "attn_output.bias": "d",
@@ -149,8 +149,9 @@ _MATRIX = re.compile(r"(time_mix|channel_mix)_(key|value|receptance|output|gate)
 class Row(NamedTuple):
     """One published shape. `template`: a header of the same architecture; `meta`: what differs from it.
 
-    `drop`: tensors of the template that this model has not; `add`: (name with {i} for the block, shape) that it has
-    besides; `without`: metadata that it has not; `stored`: the quantisation.
+    `drop`: tensors that this model has not, by their names in it; `add`: (name, shape) that it has besides, with {i}
+    for every block, {even} for every other, {later} for all but the first; `without`: metadata that it has not;
+    `stored`: the quantisation.
     """
 
     name: str
@@ -198,7 +199,7 @@ def build(row: Row, template: dict[str, Any]) -> dict[str, Any]:
     if "vocab_size" in new:
         new["vocab_size"] = _typed(row.n_vocab)
     before, after = Facts(arch, plain(old), template.get("n_vocab") or 0), Facts(arch, plain(new), row.n_vocab)
-    shapes = list(_shapes(row, template["tensors"], before, after))
+    shapes = [*_shapes(row, template["tensors"], before, after), *_added(row, after)]
     tied = not any(name == "output.weight" for name, _, _ in template["tensors"]) if row.tied is None else row.tied
     if tied:
         shapes = [(name, shape) for name, shape in shapes if name != "output.weight"]
@@ -215,19 +216,20 @@ def build(row: Row, template: dict[str, Any]) -> dict[str, Any]:
 
 
 def _shapes(row: Row, tensors: list[Any], before: Facts, after: Facts) -> Iterator[tuple[str, list[int]]]:
-    blocks: dict[int, list[tuple[str, list[int]]]] = {}
     dropped = re.compile(row.drop) if row.drop else None
+    for name, shape in _all_shapes(row, tensors, before, after):
+        if dropped is None or not dropped.search(name):
+            yield name, shape
+
+
+def _all_shapes(row: Row, tensors: list[Any], before: Facts, after: Facts) -> Iterator[tuple[str, list[int]]]:
+    blocks: dict[int, list[tuple[str, list[int]]]] = {}
     for name, shape, _ in tensors:
         found = re.match(r"blk\.(\d+)\.(.*)", name)
-        if dropped and dropped.search(name):
-            continue
         if found:
             blocks.setdefault(int(found[1]), []).append((found[2], shape))
         else:
             yield name, _resized(name, shape, before.at(0), after.at(0))
-    for name, formula in row.add:
-        if "{i}" not in name:
-            yield name, _evaluated(formula, after.at(0))
     kinds: dict[object, int] = {}
     for il in sorted(blocks):
         kinds.setdefault(before.kind(il), il)
@@ -237,9 +239,16 @@ def _shapes(row: Row, tensors: list[Any], before: Facts, after: Facts) -> Iterat
             raise ValueError(f"{row.name}: {row.template} has no block like {il}: {after.kind(il)}")
         for name, shape in blocks[source]:
             yield f"blk.{il}.{name}", _resized(name, shape, before.at(source), after.at(il))
-        for name, formula in row.add:
-            if "{i}" in name and not (dropped and dropped.search(name.replace("{i}", str(il)))):
-                yield name.replace("{i}", str(il)), _evaluated(formula, after.at(il))
+
+
+def _added(row: Row, after: Facts) -> Iterator[tuple[str, list[int]]]:
+    for name, formula in row.add:
+        if "{" not in name:
+            yield name, _evaluated(formula, after.at(0))
+            continue
+        for il in range(after.meta["block_count"]):
+            if not (name.startswith("blk.{even}") and il % 2) and not (name.startswith("blk.{later}") and il == 0):
+                yield re.sub(r"\{\w+\}", str(il), name), _evaluated(formula, after.at(il))
 
 
 def _resized(name: str, shape: list[int], before: dict[str, int], after: dict[str, int]) -> list[int]:

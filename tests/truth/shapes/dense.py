@@ -89,7 +89,7 @@ ROWS: tuple[Row, ...] = (
     row("exaone35-32b", "exaone", 102400, "Q4_K_M", L=64, d=5120, ff=27392, H=40, KV=8, rot=128, ctx=32768, drop=_BIAS,
         add=_FREQS),
     row("exaone4-1.2b", "exaone4-32b", 102400, "Q4_K_M", L=30, d=2048, ff=4096, H=32, KV=8, hd=64, ctx=65536, tied=True,
-        without=("attention.sliding_window", ), add=_FREQS),
+        without=("attention.sliding_window",), add=_FREQS),
     row("command-r-plus", "command-r", 256000, "Q4_K_M", L=64, d=12288, ff=33792, H=96, KV=8,
         add=(("blk.{i}.attn_q_norm.weight", "hk H"), ("blk.{i}.attn_k_norm.weight", "hk KV"))),
     row("command-r7b", "cohere2", 256000, "Q4_K_M", L=32, d=4096, ff=14336, H=32, KV=8, swa=4096, drop=_BIAS,
@@ -120,5 +120,4 @@ ROWS: tuple[Row, ...] = (
     row("llada-8b", "llada", 126464, "Q4_K_M", L=32, d=4096, ff=12288, H=32, KV=32, ctx=4096, drop=_ALL_BIAS),
     row("dream-7b", "dream", 152064, "Q4_K_M", L=28, d=3584, ff=18944, H=28, KV=4, drop=r"output\.bias"),
     row("youtu-2b", "minicpm3-4b", 128256, "Q4_K_M", L=32, d=2048, ff=6144, H=16, KV=16, ql=1536, kvl=512, rot=64,
-        more={"attention.key_length": 192, "attention.value_length": 128}),
-)  # fmt: skip
+        more={"attention.key_length": 192, "attention.value_length": 128}),)  # fmt: skip

@@ -8,6 +8,8 @@ _BIAS = r"attn_[qkv]\.bias"
 _PATTERN4 = [il % 4 != 3 for il in range(128)]
 _MLA = {"attention.key_length": 576, "attention.value_length": 512, "attention.key_length_mla": 192,
         "attention.value_length_mla": 128}  # fmt: skip
+_DENSE_EVEN = (("blk.{even}.ffn_gate.weight", "d ff"), ("blk.{even}.ffn_up.weight", "d ff"),
+               ("blk.{even}.ffn_down.weight", "ff d"))  # fmt: skip
 
 ROWS: tuple[Row, ...] = (
     row("mixtral-8x22b", "mixtral", 32768, "Q4_K_M", L=56, d=6144, ff=16384, H=48, KV=8, E=8, used=2, ctx=65536,
@@ -32,7 +34,7 @@ ROWS: tuple[Row, ...] = (
     row("kimi-k2", "ds3", 163840, "Q2_K", L=61, d=7168, ff=18432, H=64, E=384, used=8, ffe=2048, dense=1, ctx=131072,
         more={"expert_group_count": 1, "expert_group_used_count": 1, "expert_weights_scale": 2.827}),
     row("moonlight-16b", "ds2-lite", 163840, "Q4_K_M", L=27, d=2048, ff=11264, H=16, E=64, used=6, ffe=1408, ctx=8192,
-        gate=2, add=(("blk.{i}.exp_probs_b.bias", "E"), ), drop="blk.0.exp_probs_b"),
+        gate=2, add=(("blk.{later}.exp_probs_b.bias", "E"),)),
     row("glm-4.7-flash", "ds3", 154880, "Q4_K_M", L=47, d=2048, ff=10240, H=20, E=64, used=4, ffe=1536, dense=1, ql=768,
         ctx=202752, more={**_MLA, "attention.key_length_mla": 256, "attention.value_length_mla": 256,
         "expert_group_count": 1, "expert_group_used_count": 1, "expert_weights_scale": 1.8}),
@@ -51,7 +53,7 @@ ROWS: tuple[Row, ...] = (
         drop=_BIAS),
     row("granitemoe-1b", "granitemoe-3b", 49155, "Q8_0", L=24, d=1024, ff=512, H=16, KV=8, E=32, used=8),
     row("dbrx-132b", "dbrx", 100352, "Q4_K_M", L=40, d=6144, ff=10752, H=48, KV=8, E=16, used=4, ctx=32768,
-        without=("expert_feed_forward_length", )),
+        without=("expert_feed_forward_length",)),
     row("arctic-480b", "arctic", 32000, "IQ4_XS", L=35, d=7168, ff=4864, H=56, KV=8, E=128, used=2, ffe=4864, ctx=4096,
         drop=_BIAS),
     row("ling-flash-100b", "ling-mini", 157184, "Q4_K_M", L=32, d=4096, ff=9216, H=32, KV=4, E=256, used=8, ffe=1024,
@@ -63,9 +65,9 @@ ROWS: tuple[Row, ...] = (
     row("minimax-m2", "minimax-m2", 200064, "Q4_K_M", L=62, d=3072, ff=1536, H=48, KV=8, hd=128, E=256, used=8,
         ffe=1536, rot=64, ctx=196608, drop=_BIAS),
     row("smallthinker-4b", "smallthinker-21b", 151936, "Q4_0", L=32, d=1536, ff=768, H=12, KV=2, hd=128, E=32, used=4,
-        ffe=768, without=("attention.sliding_window", )),
+        ffe=768, without=("attention.sliding_window",)),
     row("ernie45-300b", "ernie45-21b-a3b", 103424, "Q4_K_M", L=54, d=8192, ff=28672, H=64, KV=8, hd=128, E=64, used=8,
-        ffe=3584, dense=3, drop="shexp", without=("expert_shared_feed_forward_length", )),
+        ffe=3584, dense=3, drop="shexp", without=("expert_shared_feed_forward_length",)),
     row("hunyuan-a13b-q5", "hunyuan-a13b", 128167, "Q5_K_M"),
     row("grok-2", "grok1", 131072, "Q3_K_M", L=64, d=8192, ff=32768, H=64, KV=8, hd=128, E=8, used=2, ctx=131072),
     row("exaone-moe-236b", "exaone-moe", 153600, "Q4_K_M", L=48, d=6144, ff=18432, H=64, KV=8, hd=128, E=128, used=8,
@@ -101,9 +103,9 @@ ROWS: tuple[Row, ...] = (
         inner=3072, dt=48, groups=1, ns=128, KV=[4 if il in (5, 15, 25, 35) else 0 for il in range(40)],
         drop=r"attn_.*\.bias", tied=True),
     row("jamba-mini-52b", "jamba", 65536, "Q4_K_M", L=32, d=4096, ff=14336, H=32, E=16, used=2, inner=8192, dt=256,
-        ns=16, KV=[8 if il % 8 == 4 else 0 for il in range(32)], ctx=262144, drop=_BIAS,
-        without=("expert_feed_forward_length", )),
+        ns=16, KV=[8 if il % 8 == 4 else 0 for il in range(32)], ctx=262144,
+        drop=_BIAS + r"|blk\.\d*[02468]\.ffn_(gate_inp|.*_exps)", add=_DENSE_EVEN,
+        without=("expert_feed_forward_length",)),
     row("kimi-linear-48b", "kimi-linear", 163840, "Q4_K_M", L=27, d=2304, ff=9216, H=32, E=256, used=8, ffe=1024,
         kvl=512, KV=[1 if il % 4 == 3 or il == 26 else 0 for il in range(27)], ctx=1048576, drop=_BIAS,
-        more={"attention.key_length": 576, "attention.value_length": 512, "kda.head_dim": 128}),
-)  # fmt: skip
+        more={"attention.key_length": 576, "attention.value_length": 512, "kda.head_dim": 128}),)  # fmt: skip

@@ -14,8 +14,8 @@ ROWS: tuple[Row, ...] = (
         dt=24, groups=1),
     row("falcon-h1-1.5b-deep", "falcon-h1-7b", 65536, "Q4_K_M", L=66, d=1280, ff=3840, H=6, KV=2, hd=128, inner=3072,
         ns=256, dt=24, groups=1),
-    row("falcon-h1-34b", "falcon-h1-7b", 261120, "Q4_K_M", L=72, d=5120, ff=21504, H=20, KV=4, hd=128, inner=10240,
-        ns=256, dt=32, groups=2, drop="ssm_norm", add=(("blk.{i}.ssm_norm.weight", "inner/groups groups"), )),
+    row("falcon-h1-34b", "falcon-h1-7b", 261120, "Q4_K_M", L=72, d=5120, ff=21504, H=20, KV=4, hd=128, inner=4096,
+        ns=256, dt=32, groups=2, drop="ssm_norm", add=(("blk.{i}.ssm_norm.weight", "inner/groups groups"),)),
     row("falcon-mamba-7b", "mamba-2.8b", 65024, "Q4_K_M", d=4096, inner=8192, dt=256, more={"ssm.dt_b_c_rms": True}),
     row("mamba-130m", "mamba-2.8b", 50280, "Q8_0", L=24, d=768, inner=1536, dt=48),
     row("mamba2-2.7b", "mamba2-7b", 50288, "Q8_0", L=64, d=2560, inner=5120, dt=80, groups=1),
@@ -44,7 +44,7 @@ ROWS: tuple[Row, ...] = (
         "time_decay_extra_dim": 64}),
     row("plamo2-1b", "plamo2-8b", 100000, "Q8_0", L=16, d=2048, ff=8192, H=16, inner=4096, dt=32,
         KV=[0 if il % 2 == 0 else 1 for il in range(16)]),
-    row("bge-m3", "bert-large", 250002, "F16", ctx=8192, drop="token_types", add=(("token_types.weight", "d 1"), ),
+    row("bge-m3", "bert-large", 250002, "F16", ctx=8192, drop="token_types", add=(("token_types.weight", "d 1"),),
         more={"tokenizer.ggml.token_type_count": 1}),
     row("bge-small", "bert-large", 30522, "Q8_0", L=12, d=384, ff=1536, H=12, KV=12),
     row("all-minilm-l6", "bert-large", 30522, "F16", L=6, d=384, ff=1536, H=12, KV=12, more={"pooling_type": 1}),
@@ -56,5 +56,4 @@ ROWS: tuple[Row, ...] = (
     row("modernbert-large", "modern-bert", 50368, "Q8_0", L=28, d=1024, ff=2624, H=16, ctx=8192),
     row("eurobert-210m", "eurobert", 128256, "F16", L=12, d=768, ff=3072, H=12, KV=12, ctx=8192),
     row("embeddinggemma-q4", "gemma-embedding", 262144, "Q4_0"),
-    row("neo-bert-250m", "neo-bert", 30522, "F16", L=28, d=768, ff=2012, H=12, ctx=4096),
-)  # fmt: skip
+    row("neo-bert-250m", "neo-bert", 30522, "F16", L=28, d=768, ff=2012, H=12, ctx=4096),)  # fmt: skip
