@@ -70,6 +70,7 @@ class Parts:
         ]
         self.layer_ids = layer_ids
         self.out_ids: Tensor | None = None
+        self.score_bias: Tensor | None = None  # added to the scores of the attention being built
         self.pos: Tensor | None = None
 
     # places and leaves

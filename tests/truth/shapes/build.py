@@ -195,9 +195,9 @@ def build(row: Row, template: dict[str, Any]) -> dict[str, Any]:
     old = {k.removeprefix(prefix): v for k, v in template["metadata"].items() if k.startswith(prefix)}
     new = {key: item for key, item in old.items() if key not in row.without}
     for key, value in row.meta.items():
-        (items if key.startswith(("tokenizer.", "xielu.")) else new)[key] = _typed(value)
+        (items if key.startswith(("tokenizer.", "xielu.")) else new)[key] = typed(value)
     if "vocab_size" in new:
-        new["vocab_size"] = _typed(row.n_vocab)
+        new["vocab_size"] = typed(row.n_vocab)
     before, after = Facts(arch, plain(old), template.get("n_vocab") or 0), Facts(arch, plain(new), row.n_vocab)
     shapes = [*_shapes(row, template["tensors"], before, after), *_added(row, after)]
     tied = not any(name == "output.weight" for name, _, _ in template["tensors"]) if row.tied is None else row.tied
@@ -265,7 +265,8 @@ def _evaluated(formula: str, facts: dict[str, int]) -> list[int]:
     return [int(eval(part.replace("/", "//"), {"__builtins__": {}}, facts)) for part in formula.split()]
 
 
-def _typed(value: object) -> dict[str, Any]:
+def typed(value: object) -> dict[str, Any]:
+    """A value as a snapshot item, of the type the converter writes."""
     kinds: dict[type, str] = {bool: "bool", int: "uint32", float: "float32", str: "string"}
     if isinstance(value, (list, tuple)):
         kind = {bool: "bool", int: "int32", float: "float32"}[type(value[0])]

@@ -12,7 +12,7 @@ _F32 = re.compile(
     r"exp_probs_b|position_embd\.weight|token_types\.weight|lerp_.*|time_mix_(first|w0|w1|w2|a0|v0|k_k|k_a|r_k|decay|"
     r"decay_w1|decay_w2|ln)\.weight|altup_.*coef\.weight|altup_router.*|layer_output_scale\.weight|attn_sinks\.weight)$"
 )
-_AS_CONVERTED = re.compile(r"altup|laurel|per_layer_model_proj|time_mix_[avg][12]\.")
+_AS_CONVERTED = re.compile(r"attn_rel_b|altup|laurel|per_layer_model_proj|time_mix_[avg][12]\.")
 _BASE = {"Q4_K_M": "q4_k", "Q4_K_S": "q4_k", "Q5_K_M": "q5_k", "Q6_K": "q6_k", "Q8_0": "q8_0", "Q3_K_M": "q3_k",
          "Q2_K": "q2_k", "IQ4_XS": "iq4_xs", "IQ4_NL": "iq4_nl", "IQ3_XXS": "iq3_xxs", "IQ2_XXS": "iq2_xxs",
          "Q4_0": "q4_0", "Q5_0": "q5_0", "F16": "f16", "BF16": "bf16", "MXFP4": "q8_0", "F32": "f32"}  # fmt: skip
