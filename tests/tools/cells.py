@@ -71,7 +71,7 @@ def engine(build: int | None = 11434) -> EngineSpec:
 
 @functools.cache
 def cells(name: str) -> tuple[dict[str, Any], ...]:
-    """All cells of `grid`, `grid-cpu` or `small`."""
+    """All cells of `grid`, `grid-cpu`, `small`, `wide` or `fresh`."""
     with gzip.open(DATA / "cases" / f"{name}.jsonl.gz", "rt") as file:
         return tuple(json.loads(line) for line in file)
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.tools.cells import Planned, cells, planned, spec
 
-GRIDS = ("grid", "grid-cpu", "small")
+GRIDS = ("grid", "grid-cpu", "small", "wide", "fresh")
 MODELS = sorted({cell["model"] for name in GRIDS for cell in cells(name)})
 
 
