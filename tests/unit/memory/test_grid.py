@@ -1,4 +1,5 @@
-"""The whole measured grid: 91 published shapes and small shapes of nearly every other architecture."""
+"""Every measured cell: 91 published shapes, small shapes of nearly every other architecture, held-out settings and
+shapes."""
 
 from __future__ import annotations
 
