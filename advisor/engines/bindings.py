@@ -107,7 +107,7 @@ def ask_bindings(
     """The answer as a DryRun: compute per device, the caches as a sum. Raises EngineError."""
     started = time.monotonic()
     question = json.dumps([os.path.abspath(model_path), *bindings_question(asked, only_devices)])
-    ran = run_until([binary.path, "-I", "-c", _CHILD, question], environ, seconds, lambda text: _DONE in text)
+    ran = run_until([binary.path, "-I", "-c", _CHILD, question], environ, seconds, _is_whole)
     said = ran.text.rpartition(_DONE)[2].strip().split("\n")[0] if _DONE in ran.text else ""
     if not said.startswith("version "):
         reason = {"too old": "is too old to be asked", "not loaded": "cannot load this model",
@@ -128,3 +128,8 @@ def ask_bindings(
     figures[ALL_DEVICES, "cache"] = Interval(max(cache - slack, 0), cache, cache + slack)
     used = tuple(device for device in log.devices if any(device.id == where for where, _ in figures))
     return DryRun(binary, None, said, used, figures, contexts[-1].settings, False, time.monotonic() - started)
+
+
+def _is_whole(text: str) -> bool:
+    """Whether the last line has come to its end."""
+    return _DONE in text and "\n" in text.rpartition(_DONE)[2]

@@ -14,6 +14,9 @@ from advisor.model.spec import LayerSpec, ModelSpec
 from advisor.settings import RunSettings
 from advisor.units import round_up
 
+# llama-context.cpp, sched_reserve: architectures whose prompt graph is laid out for one sequence, whatever -np is.
+RESERVED_AS_ONE = frozenset(("kimi-linear", "minimax-01"))
+
 
 def n_streams(settings: RunSettings) -> int:
     """Separate caches: one when unified, else one per sequence."""
@@ -105,6 +108,12 @@ def place_cache(
 
 def refusal(spec: ModelSpec, settings: RunSettings, flash_attn_possible: bool) -> str | None:
     """Why the engine would refuse this cache, or None. Source: llama-context.cpp's checks at b11434."""
+    streams = n_streams(settings)
+    tokens = min(settings.n_ctx, settings.n_ubatch)
+    if spec.architecture == "t5" and streams > 1:
+        return "the engine stops on a T5 with a cache per sequence; give -np 1 or -kvu"
+    if spec.architecture in RESERVED_AS_ONE and tokens % streams:
+        return f"the engine stops on {spec.architecture} when -np {streams} does not divide -ub {tokens}; give -kvu"
     type_k, type_v = BY_NAME[settings.cache_type_k.lower()], BY_NAME[settings.cache_type_v.lower()]
     latent = any(layer.attention == "latent" for layer in spec.layers)
     if latent and type_k is not type_v:

@@ -25,6 +25,7 @@ from advisor.memory.graph import (
 from advisor.memory.placement import Overrides
 from advisor.memory.types import Interval
 from advisor.model.spec import ModelSpec
+from advisor.model.style import PLAIN
 from advisor.settings import RunSettings
 
 
@@ -41,6 +42,11 @@ class ComputeModel:
         self.graph = GraphModel(
             meta, tensors, spec.n_vocab, style, window, windowed, spec.graph_modelled, engine.lookups_first
         )
+        self._plain = self.graph  # for a graph that is not known, what a plain transformer of these tensors would be
+        if not spec.graph_modelled:
+            self._plain = GraphModel(
+                meta, tensors, spec.n_vocab, PLAIN, window, windowed, lookups_first=engine.lookups_first
+            )
         self.hyper = Hyper(self.graph)
         self._known: dict[tuple[object, ...], Sizes] = {}
         self._anchors = Anchors()
@@ -90,7 +96,7 @@ class ComputeModel:
         try:
             sizes = compute_bytes(self.graph, graph, graph_placement, self._backends, self.hyper)
         except UnmodelledGraphError:
-            return self._rough(settings, placement)
+            return self._rough(graph, graph_placement, settings, placement)
         return (*(sizes[i] for i in range(len(self._backends))), sizes[CPU])
 
     def values(
@@ -127,7 +133,7 @@ class ComputeModel:
         try:
             sizes = mtp_compute_bytes(self.graph, self.hyper, graph, graph_placement, self._backends)
         except UnmodelledGraphError:
-            *rough, host = self._rough(settings, placement)
+            *rough, host = self._rough(graph, graph_placement, settings, placement)
             spans = [Interval(int(value / 2), value, 2 * value) for value in (*rough, host)]
             return tuple(spans[:-1]), spans[-1], False
         least = 0.0 if self._spec.architecture in MEASURED else self._engine.spread["assumed"]
@@ -146,8 +152,20 @@ class ComputeModel:
             share = max(share, spread["extrapolated_build"])
         return Interval(int(value / (1 + share)), value, int(value * (1 + share)))
 
-    def _rough(self, settings: RunSettings, placement: Sequence[int]) -> Sizes:
-        """For graphs that are not modelled: mask, widest feed-forward, a few embeddings, and copied-in host weights."""
+    def _rough(
+        self, graph: GraphSettings, graph_placement: GraphPlacement, settings: RunSettings, placement: Sequence[int]
+    ) -> Sizes:
+        """For graphs that are not modelled: a plain transformer's, but no less than the closed form."""
+        least = self._closed_form(settings, placement)
+        try:
+            sizes = compute_bytes(self._plain, graph, graph_placement, self._backends)
+        except (UnmodelledGraphError, LookupError, ValueError, AssertionError, ZeroDivisionError):
+            return least  # not even its tensors are those of one
+        plain = (*(sizes[i] for i in range(len(self._backends))), sizes[CPU])
+        return tuple(max(a, b) for a, b in zip(least, plain, strict=True))
+
+    def _closed_form(self, settings: RunSettings, placement: Sequence[int]) -> Sizes:
+        """Mask, widest feed-forward, f16 copies of the cache or scores, a few embeddings, copied-in host weights."""
         spec = self._spec
         tokens = min(settings.n_ubatch, settings.n_ctx)
         widest = max(
@@ -157,6 +175,15 @@ class ComputeModel:
         rows = min(settings.n_outputs or tokens, tokens)
         floats = max(tokens * (widest + 8 * spec.n_embd), rows * spec.n_vocab + 4 * tokens * spec.n_embd)
         mask = 2 * tokens * settings.n_ctx_seq
+        cells = settings.n_ctx if settings.kv_unified else settings.n_ctx_seq * settings.n_parallel
+        kinds = (settings.cache_type_k, settings.cache_type_v)
+        beside = 0
+        for layer in spec.layers:
+            if settings.flash_attn == "off":
+                beside = max(beside, 4 * layer.n_head * tokens * settings.n_ctx_seq)
+            else:
+                widths = zip((layer.k_width, layer.v_width), kinds, strict=True)
+                beside = max(beside, sum(2 * cells * width for width, kind in widths if kind != "f16"))
         host_matrix = max(
             (
                 t.n_bytes
@@ -166,8 +193,8 @@ class ComputeModel:
             default=0,
         )
         devices = tuple(
-            4 * floats + mask + (host_matrix if index == 0 else 0) if index in placement else 0
+            4 * floats + mask + beside + (host_matrix if index == 0 else 0) if index in placement else 0
             for index in range(len(self._backends))
         )
         host = mask + 4 * tokens * 6 * spec.n_embd
-        return (*devices, host if devices else 4 * floats + mask)
+        return (*devices, host if devices else 4 * floats + mask + (beside if settings.flash_attn == "off" else 0))

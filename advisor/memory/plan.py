@@ -103,7 +103,7 @@ class Planner:
             flash_attn=flash,
             devices=tuple(plans),
             host=host,
-            refused=refusal(spec, settings, flash) or self._draft_refusal(settings),
+            refused=refusal(spec, settings, flash) or self._rows_refusal(settings) or self._draft_refusal(settings),
             notes=(),
             placement=placement,
             read_device_bytes=weights.read_devices,
@@ -161,6 +161,13 @@ class Planner:
         if seen is not None:
             return Interval(seen, seen, seen), "observed"
         return Interval(rules.overhead_low_bytes, rules.overhead_bytes, rules.overhead_high_bytes), "rules"
+
+    def _rows_refusal(self, settings: RunSettings) -> str | None:
+        """The engine stops when its rows of logits, at most a batch, are fewer than sequences (output_reserve)."""
+        rows = settings.n_outputs or settings.n_batch
+        if self._engine.server_reserves_every_row or rows >= settings.n_parallel:
+            return None
+        return f"-np {settings.n_parallel} needs a batch of as many tokens; give -b {settings.n_parallel} or more"
 
     def _draft_refusal(self, settings: RunSettings) -> str | None:
         """The engine makes no draft context for a model without NextN blocks it can run."""

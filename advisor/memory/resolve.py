@@ -52,7 +52,7 @@ def resolve_settings(
         n_ctx = n_ctx_seq * n_parallel
     n_ubatch = min(n_batch, asked.n_ubatch or defaults["n_ubatch"])
     drafted = draft_tokens(asked, engine)
-    rows = min(n_parallel * (1 + drafted), n_batch)
+    rows = min(n_parallel * (1 + drafted), asked.n_batch or defaults["n_batch"])
     if not server or engine.server_reserves_every_row:
         rows = 0
     rolls_back = spec.rollback_state and not DRAFT_TYPES_WITH_ROLLBACK.isdisjoint(asked.spec_type)

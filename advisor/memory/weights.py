@@ -54,6 +54,9 @@ def place_weights(
     host_tensors: list[WeightTensor] = []
     output_device = placement[spec.n_layer_all]
     homes = set(placement[: spec.n_layer_all])
+    rope_homes = homes
+    if spec.rope_factors_in_full_blocks:
+        rope_homes = {placement[layer.il] for layer in spec.layers if not layer.n_window} or homes
     align = engine.cpu_alignment_bytes
     repacks = settings.repack and not backends
 
@@ -85,13 +88,12 @@ def place_weights(
         place = tensor.place
         if place == "skipped":
             continue
-        if place == "rope":
-            for device in homes:
-                add(tensor, device)
-            continue
         target = overrides.target(tensor.name, tensor.block) if overrides.any else None
         if target is not None:
             add(tensor, target)
+        elif place == "rope":
+            for device in rope_homes:
+                add(tensor, device)
         elif place == "block":
             add(tensor, placement[min(tensor.block, spec.n_layer_all - 1)])
         elif place == "first":
@@ -104,7 +106,10 @@ def place_weights(
         read_host += next((t.n_bytes for t in spec.tensors if t.name == "token_embd.weight"), 0)
     if spec.tied_output:
         table = next(tensor for tensor in spec.tensors if tensor.name == "token_embd.weight")
-        if output_device != HOST:
+        target = overrides.target(table.name, table.block) if overrides.any else None  # the copy goes by its name
+        if target is not None and target != HOST:
+            read_devices[target] += table.n_bytes  # in one buffer with the table, so it is the table
+        elif target is None and output_device != HOST:
             add(table._replace(place="output"), output_device)
         else:
             read_host += table.n_bytes

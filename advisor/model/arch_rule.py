@@ -12,6 +12,7 @@ SCHEMA: dict[str, object] = {
     "source": "str",
     "checked": ("measured", "read"),
     "note?": "str",
+    "causal?": "bool",
     "cache?": {"kind": ("none",)},
     "window?": {
         "period?": "int",
@@ -38,6 +39,8 @@ SCHEMA: dict[str, object] = {
     "weights?": {
         "tied_output?": "bool",
         "tied_output_on_host_too?": "bool",
+        "rope_factors_in_full_blocks?": "bool",
+        "output_unused?": "bool",
         "output_tensors?": ["str"],
         "mtp_always_skipped?": "bool",
     },
@@ -63,6 +66,7 @@ class ArchRule(NamedTuple):
     flash_attn_forced_off: bool
     style: Style
     graph_modelled: bool  # False: its graph has parts that are not modelled
+    causal: bool  # what the engine assumes where the header has no attention.causal
 
 
 def _table(document: Mapping[str, object], key: str) -> Mapping[str, object]:
@@ -74,9 +78,10 @@ def parse_arch_rule(document: Mapping[str, object] | None, file: str) -> ArchRul
     if document is None:
         document, file = {}, ""
     graph = _table(document, "graph")
+    family = str(document.get("family", "attention"))
     return ArchRule(
         file=file,
-        family=str(document.get("family", "attention")),
+        family=family,
         checked=str(document.get("checked", "")),
         cache_none=_table(document, "cache").get("kind") == "none",
         window=_table(document, "window"),
@@ -89,4 +94,5 @@ def parse_arch_rule(document: Mapping[str, object] | None, file: str) -> ArchRul
         flash_attn_forced_off=bool(_table(document, "flash_attn").get("forced_off", False)),
         style=parse_style(graph) if graph else PLAIN,
         graph_modelled=bool(graph.get("modelled", True)),
+        causal=bool(document.get("causal", family not in ("encoder", "diffusion-language"))),
     )

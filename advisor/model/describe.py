@@ -24,6 +24,8 @@ _FILE_TYPES = {
     39: "NVFP4", 40: "Q1_0", 41: "Q2_0",
 }  # fmt: skip
 
+NO_HEAD = ("encoder", "draft")  # families without a language-model head of their own
+
 
 def architecture_of(header: GgufHeader) -> str:
     """general.architecture, or a ModelError that says what the file is instead of a model."""
@@ -96,8 +98,9 @@ def describe(header: GgufHeader, rule: ArchRule, *, load_mtp: bool = False, draf
         tensors=tuple(tensors),
         tied_output=tied,
         tied_output_on_host=bool(rule.weights.get("tied_output_on_host_too", False)),
-        has_logits=has_head or tied or rule.family not in ("encoder", "draft"),
-        causal=bool(meta.get("attention.causal")) if meta.has("attention.causal") else rule.family != "encoder",
+        rope_factors_in_full_blocks=bool(rule.weights.get("rope_factors_in_full_blocks", False)),
+        has_logits=has_head or (tied and not rule.weights.get("output_unused")) or rule.family not in NO_HEAD,
+        causal=bool(meta.get("attention.causal")) if meta.has("attention.causal") else rule.causal,
         flash_attn_forced_off=rule.flash_attn_forced_off,
         rollback_state=bool(rule.recurrent.get("rollback", False)),
         window_pattern=_window_pattern(meta, rule, n_layer_all),

@@ -75,6 +75,7 @@ class ModelSpec(NamedTuple):
     tensors: tuple[WeightTensor, ...]
     tied_output: bool  # no output.weight: the engine makes a second copy of token_embd on the output's device
     tied_output_on_host: bool  # that copy is made even when the output is on the host
+    rope_factors_in_full_blocks: bool  # blocks with a window have no copy of the rotation's factors
     has_logits: bool  # False: an encoder without a language-model head
     causal: bool
     flash_attn_forced_off: bool

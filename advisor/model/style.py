@@ -45,7 +45,6 @@ class Style(NamedTuple):
     scale_last: bool = False  # scale between the last norm and the head
     no_rope_step: int = 0  # every n-th block has no rotation; -1 = window blocks only
     rope_blocks: int = 0  # rotation only in models of exactly this many blocks
-    no_rope_first: bool = False  # counted from block 0 instead of block n-1
     attention_scale: str = ""  # "", "no_rope", "all": multiply queries by a per-token input
     mrope: bool = False
     mrope_key: bool = False  # ... if the header has sections

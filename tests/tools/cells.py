@@ -23,19 +23,25 @@ from advisor.model.arch_rule import parse_arch_rule
 from advisor.model.describe import describe
 from advisor.model.spec import ModelSpec
 from advisor.settings import RequestedSettings, RunSettings, TensorOverride
+from tests.truth.shapes import fresh_snapshot
 
 DATA = Path(__file__).parent.parent / "data"
 RULES = Path(__file__).parent.parent.parent / "rules"
 _FLASH = {"1": "on", "0": "off", "auto": "auto"}
 
 
+def snapshot(name: str) -> dict[str, Any]:
+    """The header snapshot of a model of the zoo, of the small shapes, or of those that nothing was fitted to."""
+    path = DATA / "zoo" / f"{name}.json.gz"
+    if path.is_file():
+        return json.loads(gzip.decompress(path.read_bytes()))
+    return _small()[name] if name in _small() else fresh_snapshot(name)
+
+
 @functools.cache
 def header(name: str) -> GgufHeader:
-    """The header snapshot of a zoo model."""
-    path = DATA / "zoo" / f"{name}.json.gz"
-    if not path.is_file():
-        return read_snapshot(json.dumps(_small()[name]).encode(), name)
-    return read_snapshot(gzip.decompress(path.read_bytes()), str(path))
+    """The same, read by our reader."""
+    return read_snapshot(json.dumps(snapshot(name)).encode(), name)
 
 
 @functools.cache
@@ -65,7 +71,7 @@ def engine(build: int | None = 11434) -> EngineSpec:
 
 @functools.cache
 def cells(name: str) -> tuple[dict[str, Any], ...]:
-    """All cells of `grid`, `grid-cpu` or `small`."""
+    """All cells of `grid`, `grid-cpu`, `small`, `wide` or `fresh`."""
     with gzip.open(DATA / "cases" / f"{name}.jsonl.gz", "rt") as file:
         return tuple(json.loads(line) for line in file)
 
@@ -93,22 +99,33 @@ def requested(cell: dict[str, Any]) -> RequestedSettings:
     s = cell["settings"]
     return RequestedSettings(
         n_ctx=s["c"],
-        n_batch=2048,
+        n_batch=s.get("b", 2048),
         n_ubatch=s["ub"],
         n_parallel=s["np"],
         kv_unified=bool(s["kvu"]),
         n_gpu_layers=s["ngl"],
         n_cpu_moe=s.get("_ncmoe"),
-        tensor_overrides=(TensorOverride(s["ot"], "CPU"),) if "ot" in s and "_ncmoe" not in s else (),
+        tensor_overrides=_overrides(s),
         cache_type_k=s["ctk"],
         cache_type_v=s["ctv"],
         flash_attn=_FLASH[s["fa"]],
         swa_full=bool(int(s.get("swafull", 0))),
         kv_offload=s.get("kvo", 1) != 0,
+        op_offload=s.get("opo", 1) != 0,
+        split_mode=s.get("sm", "layer"),
+        main_gpu=s.get("mg", 0),
         tensor_split=tuple(float(x) for x in s["ts"].split(",")) if "ts" in s else None,
         load_mode="none",
         repack=bool(s.get("extra", 1)),
     )
+
+
+def _overrides(settings: dict[str, Any]) -> tuple[TensorOverride, ...]:
+    pairs = (item.rpartition("=") for item in settings["ots"].split(";")) if "ots" in settings else ()
+    listed = [TensorOverride(pattern, buffer.replace("FAKE", "CUDA")) for pattern, _, buffer in pairs]
+    if "ot" in settings and "_ncmoe" not in settings:
+        listed.append(TensorOverride(settings["ot"], "CPU"))
+    return tuple(listed)
 
 
 class GraphInputs(NamedTuple):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+from typing import Any
 
 from advisor.ggml_types import GGML_TYPES, tensor_bytes
 from tests.tools.gguf_files import array, assemble, kv, tensor
@@ -17,11 +18,12 @@ _NORMAL, _UNKNOWN, _CONTROL, _BYTE = 1, 2, 3, 6  # token types of llama.cpp
 N_DUMMY_SPECIALS = 259  # <unk>, <s>, </s> and one token per byte
 
 
-def write_empty_gguf(snapshot_path: str | os.PathLike[str], out_path: str | os.PathLike[str]) -> int:
-    """Write `out_path` from the snapshot (.json or .json.gz); returns the apparent size in bytes."""
-    opener = gzip.open if str(snapshot_path).endswith(".gz") else open
-    with opener(snapshot_path, "rb") as file:
-        snapshot = json.loads(file.read())
+def write_empty_gguf(snapshot: str | os.PathLike[str] | dict[str, Any], out_path: str | os.PathLike[str]) -> int:
+    """Write `out_path` from the snapshot (its text's values, or .json, or .json.gz); the apparent size in bytes."""
+    if not isinstance(snapshot, dict):
+        opener = gzip.open if str(snapshot).endswith(".gz") else open
+        with opener(snapshot, "rb") as file:
+            snapshot = json.loads(file.read())
     entries = [_entry(key, item["type"], item["value"]) for key, item in snapshot["metadata"].items()]
     n_vocab = snapshot.get("n_vocab")
     if n_vocab:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.tools.cells import DATA
+from tests.tools.cells import snapshot
 from tests.tools.empty_gguf import write_empty_gguf
 
 _SECONDS = 300  # for all cells of a model
@@ -24,7 +24,7 @@ def measured(program: Path, cells: list[dict[str, Any]]) -> Iterator[dict[str, A
     with tempfile.TemporaryDirectory() as scratch:
         for model in dict.fromkeys(cell["model"] for cell in cells):
             file = Path(scratch) / "model.gguf"
-            write_empty_gguf(DATA / "zoo" / f"{model}.json.gz", file)
+            write_empty_gguf(snapshot(model), file)
             mine = [cell for cell in cells if cell["model"] == model]
             answers = _answers(program, file, mine)
             if all(answer.get("error") == "model" for answer in answers):

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from advisor.memory.graph.ffn import Builder
 
 HOST_ALIGNMENT = 32
-WHOLE = frozenset(("dsa",))  # a leaf per block: every block counts
+WHOLE = frozenset(("dsa", "t5", "t5encoder"))  # a leaf per block: every block counts
+ALL_ROWS = frozenset(("t5", "t5encoder"))  # with an encoder the engine reserves a batch of logits, whatever is asked
 SLICED = frozenset(("gemma3n", "gemma4"))  # per-block slices cross devices, one copy each
 
 __all__ = [
@@ -71,6 +72,10 @@ def builder_class(family: str) -> type[Builder]:
         from advisor.memory.graph.kda import Kimi
 
         return Kimi
+    if family in ("t5", "t5encoder"):
+        from advisor.memory.graph.t5 import Decoder, EncoderAlone
+
+        return Decoder if family == "t5" else EncoderAlone
     from advisor.memory.graph.encoder import Bert, Encoder, NoCache
 
     return {"bert": Bert, "encoder": Encoder, "diffusion": NoCache}[family]
@@ -120,7 +125,8 @@ class Job:
         self.devices = devices
         n = min(settings.n_ctx, settings.n_ubatch)
         self.tokens = -(-n // settings.n_seq) * settings.n_seq
-        self.outputs = min(n, settings.n_outputs or settings.n_batch)
+        wanted = 0 if h.style.family in ALL_ROWS else settings.n_outputs
+        self.outputs = min(n, wanted or settings.n_batch)
         self.full_offload = all(d != CPU for d in placement.layers)
         self.simple = self.full_offload and settings.kv_offload and not placement.overrides
         self.pipeline = self.simple and placement.n_gpu > 1 and all(rules.pipeline_copies > 1 for rules in devices)

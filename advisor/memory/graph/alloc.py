@@ -11,6 +11,8 @@ from advisor.memory.graph.tensor import (
     F16,
     INPLACE_OPS,
     NO_PLACE,
+    Q4_0,
+    Q8_0,
     Tensor,
     n_bytes,
     n_elements,
@@ -106,9 +108,8 @@ def attention_bytes(t: Tensor, size: int) -> int:
     """A flash-attention result with the f16 copies of keys and values that its batch kernel needs behind it."""
     q, k, v = t.src[0], t.src[1], t.src[2]
     head = q.ne[0]
-    quantized = BLOCK[k.type] > 1 or BLOCK[v.type] > 1
-    vector = head <= 256 and head % 64 == 0 and head != 192 and k.ne[1] % 256 == 0 and quantized and q.ne[1] <= 2
-    if vector:
+    compiled = k.type == v.type and k.type in (Q4_0, Q8_0)  # vector kernels of a build with GGML_CUDA_FA_QUANTS unset
+    if compiled and q.ne[1] <= 2 and head <= 256 and head % 64 == 0 and head != 192 and k.ne[1] % 256 == 0:
         return size
     same_memory = v.root is not None and (
         v.root is k or (k.root is not None and v.root is k.root and v.view_offset == k.view_offset)

@@ -124,7 +124,7 @@ class Attention(Parts):
         q = view_4d(q, (q.ne[0], q.ne[1], per, ns), b[1], b[2], b[2] * per)
         q, k, v = (permute(t, 0, 2, 1, 3) for t in (q, k, v))
         extra = [t for t in (mask, sinks) if t is not None]
-        if self.flash:
+        if self.flash and self.score_bias is None:
             if v_trans:
                 v = transpose(v)
             if k.type == F32:
@@ -144,6 +144,8 @@ class Attention(Parts):
                 kq = same("SCALE", same("UNARY", same("SCALE", kq)))
             if self.h.real("attn_logit_softcapping") and not self.style.flash_never:
                 kq = same("SCALE", same("UNARY", same("SCALE", kq)))
+            if self.score_bias is not None:
+                kq = same("ADD", kq, self.score_bias)
             kq = Tensor("SOFT_MAX", F32, kq.ne, [kq, *extra])
             if not v_trans:
                 v = cont(transpose(v))

@@ -70,6 +70,7 @@ class Parts:
         ]
         self.layer_ids = layer_ids
         self.out_ids: Tensor | None = None
+        self.score_bias: Tensor | None = None  # added to the scores of the attention being built
         self.pos: Tensor | None = None
 
     # places and leaves
@@ -119,9 +120,9 @@ class Parts:
 
     def place(self, name: str) -> int:
         """Backend whose memory holds the weight."""
-        for pattern, home in self.overrides:
-            if pattern.search(name):
-                return home
+        home = self.overridden(name)
+        if home is not None:
+            return home
         match = BLOCK_NAME.match(name)
         if match:
             return self.cpu if name.endswith("nextn.embed_tokens.weight") else self.backend(int(match.group(1)))
@@ -131,6 +132,10 @@ class Parts:
             return self.backend(0)
         return self.backend(self.h.n_layer_all)
 
+    def overridden(self, name: str) -> int | None:
+        """Backend that an override gives a tensor of this name; the first match wins."""
+        return next((home for pattern, home in self.overrides if pattern.search(name)), None)
+
     def head_weight(self) -> Tensor:
         """The output matrix, or the copy of the token table that stands in for it."""
         if self.style.head_tied:
@@ -138,7 +143,8 @@ class Parts:
         t = self.weight("output")
         if t is None:
             shape, kind = self.model.tensors["token_embd.weight"]
-            t = self._leaf("output.weight", shape, kind, self.place("output.weight"))
+            home = self.overridden("token_embd.weight")  # the copy goes by the table's name
+            t = self._leaf("output.weight", shape, kind, self.backend(self.h.n_layer_all) if home is None else home)
         return t
 
     def input(self, kind: int, *ne: int) -> Tensor:
@@ -257,14 +263,17 @@ class Parts:
             self.cache[key] = t
         return t
 
-    def norm(self, x: Tensor, name: str, il: int, layer_norm: bool | None = None, pin: bool = True) -> Tensor:
-        """Normalise and apply weight and bias where they exist."""
+    def norm(
+        self, x: Tensor, name: str, il: int, layer_norm: bool | None = None, pin: bool = True, home: int = -1
+    ) -> Tensor:
+        """Normalise and apply weight and bias where they exist; `home`: the block it is tied to, if not `il`."""
         w, b = self.weight(name, il), self.weight(name + ".bias", il)
         if layer_norm is None:
             layer_norm = self.layer_norm or (b is not None and not self.style.rms_norm)
         cur = Tensor("NORM" if layer_norm else "RMS_NORM", F32, x.ne, [x])
-        if (w is not None or b is not None) and il >= 0 and pin and self.pin_norms:
-            cur.backend = self.backend(il)
+        tied = max(il, home)
+        if (w is not None or b is not None) and tied >= 0 and pin and self.pin_norms:
+            cur.backend = self.backend(tied)
         if w is not None:
             cur = same("MUL", cur, w)
         if b is not None:
@@ -291,8 +300,10 @@ class Parts:
         for name in ("rope_factors_long.weight", "rope_factors_short.weight", "rope_freqs.weight"):
             info = self.model.tensors.get(name)
             if info is not None:
-                key = f"{name}@{self.backend(il)}"
-                return self.weights.get(key) or self._leaf(key, info[0], info[1], self.backend(il))
+                home = self.overridden(name)
+                home = self.backend(il) if home is None else home
+                key = f"{name}@{home}"
+                return self.weights.get(key) or self._leaf(key, info[0], info[1], home)
         return None
 
     def rotate(self, x: Tensor, rotation: Tensor) -> Tensor:

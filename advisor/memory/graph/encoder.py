@@ -67,7 +67,7 @@ class Bert(Encoder):
             cur = same("ADD", cur, view_1d(types, h.d))
         if arch == "bert":
             cur = same("ADD", get_rows(self.need("position_embd"), self.positions()), cur)
-        cur = self.norm(cur, "token_embd_norm", 0)
+        cur = self.norm(cur, "token_embd_norm", -1, home=0)
         self.base, self.windowed = self.attention_inputs([])
         self.temperature = None
         for il in self.layer_ids:

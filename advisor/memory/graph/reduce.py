@@ -34,7 +34,7 @@ def block_kinds(model: GraphModel, h: Hyper, typed: bool) -> list[int]:
         kinds = []
         for i in range(h.n_layer):
             if period:
-                parts[i].append(i % period == 0 if h.style.no_rope_first else (i + 1) % period == 0)
+                parts[i].append((i + 1) % period == 0)
             parts[i].append(i < h.whole("n_deepstack_layers"))
             parts[i].append(h.style.family == "gemma3n" and (i < 10, i < 20))
             parts[i].append(h.style.family == "gemma4" and i < h.n_layer_all - h.whole("attention.shared_kv_layers"))

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from advisor.ggml_types import GGML_TYPES
 
-F32, F16, I32, I64 = 0, 1, 26, 27
+F32, F16, Q4_0, Q8_0, I32, I64 = 0, 1, 2, 8, 26, 27
 BLOCK: dict[int, int] = {t.id: t.block_elements for t in GGML_TYPES.values()}
 BLOCK_BYTES: dict[int, int] = {t.id: t.block_bytes for t in GGML_TYPES.values()}
 NAMES: dict[int, str] = {t.id: t.name for t in GGML_TYPES.values()}

@@ -144,7 +144,7 @@ class Transformer(Builder):
             return self.h.swa[il] or not self.h.window
         if step > 0:
             step = self.h.whole("no_rope_layer_step", step)
-            return il % step != 0 if style.no_rope_first else (il + 1) % step != 0
+            return (il + 1) % step != 0
         return True
 
     def attend(self, x: Tensor, il: int) -> Tensor:

@@ -21,7 +21,6 @@ struct Attention {
 
     int64_t queries_per_key() const { return q->ne[2] / k->ne[2]; }
     bool    whole_strides() const { return k->ne[1] % CACHE_STRIDE == 0; }
-    bool    quantized() const { return ggml_is_quantized(k->type) || ggml_is_quantized(v->type); }
 };
 
 bool has_kernel_for(ggml_type type) {
@@ -87,11 +86,12 @@ bool flash_attention_runs(const ggml_tensor * op) {
     return has_kernel_for(a.k->type) && has_kernel_for(a.v->type) && (a.mask == nullptr || a.mask->ne[2] == 1);
 }
 
-// One or two tokens at a time read a quantised cache as it is, if it is of one type (default build option); every other
-// kernel wants f16 keys and values and keeps the converted copies behind the result.
+// One or two tokens at a time read a quantised cache as it is, if it is all q4_0 or all q8_0 (GGML_CUDA_FA_QUANTS by
+// default); every other kernel wants f16 keys and values and keeps the converted copies behind the result.
 bool reads_cache_as_it_is(const Attention & a) {
-    const int64_t size = a.q->ne[0];
-    return a.quantized() && a.k->type == a.v->type && size <= 256 && size % 64 == 0 && size != 192 && a.whole_strides() && a.q->ne[1] <= 2;
+    const int64_t size     = a.q->ne[0];
+    const bool    compiled = a.k->type == a.v->type && (a.k->type == GGML_TYPE_Q4_0 || a.k->type == GGML_TYPE_Q8_0);
+    return compiled && size <= 256 && size % 64 == 0 && size != 192 && a.whole_strides() && a.q->ne[1] <= 2;
 }
 
 size_t flash_attention_size(const ggml_tensor * op) {

@@ -4,8 +4,10 @@
 //
 // The real loader, cache, graph builder, scheduler and allocator run; nothing is allocated. Keys are those of the
 // measured cells (tests/data/README.md), and rows=all (see cuda_rules.h). TRUTH_VERBOSE=1 shows the engine's log.
+// ots=PATTERN=BUFFER;PATTERN=BUFFER is a list of -ot, tried before ot; no spaces in it.
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <iostream>
 #include <map>
 #include <sstream>
@@ -71,7 +73,7 @@ class Model {
 
     llama_model * load(const Cell & cell) {
         std::string key;
-        for (const char * name : {"model", "free", "ngl", "ts", "ot", "extra", "rows"}) {
+        for (const char * name : {"model", "free", "ngl", "ts", "ot", "ots", "sm", "mg", "extra", "rows"}) {
             key += cell.text(name) + '\n';
         }
         if (key == key_) {
@@ -89,12 +91,7 @@ class Model {
         const std::vector<double> shares = cell.list("ts");
         split_.assign(shares.begin(), shares.end());
         split_.resize(llama_max_devices(), 0.0f);
-        pattern_ = cell.text("ot");
-        overrides_.clear();
-        if (!pattern_.empty()) {
-            overrides_.push_back({pattern_.c_str(), ggml_backend_cpu_buffer_type()});
-        }
-        overrides_.push_back({nullptr, nullptr});
+        read_overrides(cell);
 
         llama_model_params params = llama_model_default_params();
         params.no_alloc        = true;
@@ -104,7 +101,9 @@ class Model {
         params.n_gpu_layers    = static_cast<int32_t>(cell.number("ngl", -1));
         params.tensor_split    = split_.data();
         params.use_extra_bufts = cell.number("extra", 1) != 0;
-        if (!pattern_.empty()) {
+        params.split_mode = cell.text("sm") == "none" ? LLAMA_SPLIT_MODE_NONE : LLAMA_SPLIT_MODE_LAYER;
+        params.main_gpu   = static_cast<int32_t>(cell.number("mg", 0));
+        if (overrides_.size() > 1) {
             params.tensor_buft_overrides = overrides_.data();
         }
         model_ = llama_model_load_from_file(cell.text("model").c_str(), params);
@@ -112,8 +111,33 @@ class Model {
     }
 
   private:
+    // Buffers are CPU or the name of a device, which is that of its buffer type too.
+    void read_overrides(const Cell & cell) {
+        patterns_.clear();
+        overrides_.clear();
+        std::stringstream items(cell.text("ots"));
+        for (std::string item; std::getline(items, item, ';');) {
+            const size_t equals = item.rfind('=');
+            add_override(item.substr(0, equals), item.substr(equals + 1));
+        }
+        if (!cell.text("ot").empty()) {
+            add_override(cell.text("ot"), "CPU");
+        }
+        overrides_.push_back({nullptr, nullptr});
+    }
+
+    void add_override(const std::string & pattern, const std::string & buffer) {
+        ggml_backend_dev_t device = ggml_backend_dev_by_name(buffer.c_str());
+        if (device == nullptr) {
+            std::fprintf(stderr, "no such buffer: %s\n", buffer.c_str());
+            std::exit(2);
+        }
+        patterns_.push_back(pattern);
+        overrides_.push_back({patterns_.back().c_str(), ggml_backend_dev_buffer_type(device)});
+    }
+
     std::string                                   key_;
-    std::string                                   pattern_;
+    std::deque<std::string>                       patterns_;
     std::vector<ggml_backend_dev_t>               devices_;
     std::vector<float>                            split_;
     std::vector<llama_model_tensor_buft_override> overrides_;

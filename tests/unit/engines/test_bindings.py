@@ -157,3 +157,14 @@ def test_they_are_found_only_where_they_are_installed(monkeypatch: pytest.Monkey
     found = find_engines(None, {"PATH": ""})
     assert found[-1] == EngineBinary(sys.executable, BINDINGS, "Python")
     assert find_engines(BINDINGS, {}) == found[-1:]
+
+
+def test_an_answer_that_comes_in_pieces(tmp_path: Path) -> None:
+    binary = stand_in(tmp_path)
+    code = (tmp_path / "llama_cpp.py").read_text()
+    slow = (
+        "class Slow:\n    def write(self, text):\n        for c in text: out.write(c); out.flush(); time.sleep(0.002)\n"
+    )
+    slow += "    def flush(self): pass\nout = sys.stderr\nsys.stderr = Slow()\n"
+    (tmp_path / "llama_cpp.py").write_text(code.replace("class Values", slow + "class Values", 1))
+    assert ask(binary).commit == "version 0.3.36"

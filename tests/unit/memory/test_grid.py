@@ -1,4 +1,5 @@
-"""The whole measured grid: 91 published shapes and small shapes of nearly every other architecture."""
+"""Every measured cell: 91 published shapes, small shapes of nearly every other architecture, held-out settings and
+shapes."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import pytest
 
 from tests.tools.cells import Planned, cells, planned, spec
 
-GRIDS = ("grid", "grid-cpu", "small")
+GRIDS = ("grid", "grid-cpu", "small", "wide", "fresh")
 MODELS = sorted({cell["model"] for name in GRIDS for cell in cells(name)})
 
 
