@@ -212,10 +212,13 @@ def test_the_note_says_whether_the_change_was_made(own):
     assert notes == {"was made; the ledger is right again.", "was not made; the ledger is right again."}
 
 
-def test_a_first_change_that_died_leaves_nothing_behind(own):
+@pytest.mark.parametrize("edited", [False, True])
+def test_a_first_change_that_died_leaves_nothing_behind(edited, own):
     for step in range(1, 100):
         if not dies_at(step, partial(own.apply, ctx="1")):
             break
+        if edited and own.file.exists():
+            own.write(own.text + "# a thought\n")
         with open_ledger(own.state) as ledger:
             assert all("the ledger is right again" in note for note in ledger.notes)
             known = str(own.file) in ledger.files
@@ -223,4 +226,6 @@ def test_a_first_change_that_died_leaves_nothing_behind(own):
         assert own.file.exists() == known, "a file of ours is known as ours"
         if known:
             own.uninstall()
+            assert own.file.exists() == edited
+            own.file.unlink(missing_ok=True)
     assert 10 < step < 99
