@@ -133,12 +133,16 @@ def _steps_back(known: FileRecord, first: Entry | None) -> dict[Slot, _Back]:
         changes = {change.slot: change for change in entry.changes}
         wrote_before = dict(entry.wrote_before)
         for slot in {**changes, **wrote_before}.keys() - ended:
-            now = known.wrote.get(slot)
+            ours = wrote_before.get(slot)
             back = steps.get(slot)
             if back is None:
-                last = now.value if now is not None else changes[slot].new if slot in changes else GONE
+                now = known.wrote.get(slot)
+                if now is None and not (ours and slot in changes and same(changes[slot].new, ours.behind)):
+                    ended.add(slot)  # not removed by us, and yet not ours: the user has made it their own
+                    continue
+                last = now.value if now is not None else changes[slot].new
                 back = _Back(last, now, last)
-            ours = wrote_before.get(slot, back.ours)
+            ours = ours if slot in wrote_before else back.ours
             value = changes[slot].old if slot in changes else back.value
             steps[slot] = _Back(value, ours, back.last)
             if not same(value, ours.value if ours is not None else GONE):

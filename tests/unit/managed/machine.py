@@ -162,13 +162,15 @@ def machine(case: Case) -> type[RuleBasedStateMachine]:
                 assert any(word in text for word in ("no change by", "earlier time", "not exist any more"))
             if before is None and self.data is not None:  # what the user had removed is back, as advisor found it
                 record = self.record
-                begun = fmt.parse(fmt.new_text)
+                begun, wrote = fmt.parse(fmt.new_text), record.wrote if record is not None else {}
                 self.theirs = {
                     slot: value
                     for slot, value in self.standing.items()
-                    if slot not in begun
-                    and (record is None or slot not in record.wrote or not same(value, record.wrote[slot].value))
+                    if slot not in begun and (slot not in wrote or not same(value, wrote[slot].value))
                 }
+                for slot, ours in wrote.items():
+                    if ours.behind is not GONE and same(ours.value, self.standing.get(slot, GONE)):
+                        self.behind[slot] = ours.behind
             record = self.record
             for slot in list(self.theirs):  # the undone change had given a value back: it is behind ours again
                 ours = record.wrote.get(slot) if record is not None else None
