@@ -183,7 +183,12 @@ def machine(case: Case) -> type[RuleBasedStateMachine]:
             before = self.data
             with open_ledger(self.state) as ledger:
                 planned = plan_change(self.file, fmt, wanted, ledger, adopt=adopt)
-                if planned.refused is not None or not apply_change(planned, ledger, now_s=1):
+                if planned.refused is not None:
+                    return
+                if not apply_change(planned, ledger, now_s=1):  # adopted, at most: the user has what we want
+                    self.behind.update(
+                        {slot: self.theirs.pop(slot) for slot in wanted if adopt and slot in self.theirs}
+                    )
                     return
                 apply_change(plan_undo(self.file, ledger, {fmt.name: fmt}), ledger, now_s=2)
             assert self.data == before
