@@ -310,3 +310,15 @@ def test_a_value_that_the_user_typed_is_the_users_although_we_once_wrote_it(own)
     assert own.text == "# made by advisor\nctx = 1\n"
     own.uninstall()
     assert own.text == "# made by advisor\nctx = 1\n"
+
+
+def test_false_and_0_are_two_values(shared):
+    shared.write("{}")
+    shared.apply(ngl=0)
+    shared.apply(ngl=False)
+    assert json.loads(shared.text)["ngl"] is False
+    shared.undo()
+    assert json.loads(shared.text)["ngl"] == 0
+    shared.write(shared.text + "\n")  # edited: from here on slot by slot
+    shared.uninstall()
+    assert json.loads(shared.text) == {}
