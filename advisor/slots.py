@@ -5,10 +5,10 @@ in a slot is GONE.
 """
 
 from enum import Enum
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 Slot: TypeAlias = tuple[str, ...]
-Value: TypeAlias = str | int | float | bool | list["Value"] | dict[str, "Value"] | None
+Value: TypeAlias = Any  # as JSON has them: str, int, float, bool, None, list, dict
 
 
 class Gone(Enum):

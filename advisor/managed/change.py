@@ -227,7 +227,8 @@ def _with_entry(
     entry = Entry(
         sequence=sequence, time_s=now_s, kind=planned.kind, backup=backup, sha_after=digest(planned.after),
         clean=not record.history or record.sha256 == backup, undone=False, changes=planned.changes,
-        wrote_before=tuple((slot, wrote.get(slot)) for slot in slots if wrote.get(slot) != record.wrote.get(slot)),
+        # by their text: to Python false is 0
+        wrote_before=tuple((s, wrote.get(s)) for s in slots if repr(wrote.get(s)) != repr(record.wrote.get(s))),
     )  # fmt: skip
     history = (*record.history, entry)
     if len(history) > keep + 1:

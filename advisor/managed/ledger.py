@@ -118,8 +118,7 @@ class Ledger:
         intent = self.intent
         if intent is None:
             return
-        # where the hashes do not tell: the new file lies beside the old one until it takes its place
-        made = intent.temporary is not None and not os.path.lexists(intent.temporary)
+        made = intent.temporary is not None and _took_its_place(intent.temporary, intent.target)
         with contextlib.suppress(OutputError):  # not readable any more
             now = digest(look(intent.target).data)
             if now in (intent.sha_before, intent.sha_after):
@@ -135,6 +134,14 @@ class Ledger:
         self.notes.append(f"a change of {printable(intent.path)} was cut off and {state}; the ledger is right again.")
         if self.lock is not None:
             self.save()
+
+
+def _took_its_place(temporary: str, target: str) -> bool:
+    """Where the hashes do not tell, since somebody edited the file: the new one lies beside it until it is it."""
+    try:
+        return os.path.samefile(temporary, target)  # a new file is linked to its place before its first name goes
+    except OSError:
+        return not os.path.lexists(temporary)
 
 
 def _intent(document: Any) -> Intent:

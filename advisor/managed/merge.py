@@ -63,7 +63,7 @@ def merge(
             continue
         if pin is not None:
             unpinned.append(slot)
-        behind = ours.behind if ours is not None else GONE
+        behind = ours.behind if ours is not None and stands is not GONE else GONE  # a removed line stays removed
         if theirs and not (ours is not None and same(stands, ours.value)):
             behind = stands
         if want is not GONE:

@@ -12,7 +12,7 @@ class Format(Protocol):
     """One kind of config file.
 
     `shares` is "own" (a whole file of ours; the user may edit it) or "merge" (another program's or the user's file in
-    which some slots are ours). `new_text` is what a new file begins as.
+    which some slots are ours). `new_text` is what a new file begins as; slots in it are nobody's.
     """
 
     @property

@@ -87,6 +87,14 @@ def describe(planned: PlannedChange) -> str:
     return f"{name} was removed, advisor had made it." if planned.after is None else f"{name} is as it was before."
 
 
+class _Back(NamedTuple):
+    """Where a slot goes back to: what stood there, and what of it was ours."""
+
+    value: Value | Gone
+    ours: Ours | None
+    last: Value | Gone  # what stands there if nobody touched it since
+
+
 def _plan(
     path: str, ledger: Ledger, first: Entry | None, formats: Mapping[str, Format], *, forget: bool
 ) -> PlannedChange:
@@ -94,7 +102,10 @@ def _plan(
     known = ledger.files[path]
     fmt = formats.get(known.format)
     standing = look(path)
-    wrote = {} if first is None or first is known.history[0] else _wrote_before(known, first)
+    steps = _steps_back(known, first)
+    before = _slots(path, standing.data, fmt)
+    if standing.data is not None:  # what the user has made of a slot since is not ours to change
+        steps = {slot: back for slot, back in steps.items() if same(before.get(slot, GONE), back.last)}
     note, whole = None, _bytes_before(known, first, standing, ledger)
     if standing.data is None and forget:
         after = None
@@ -103,21 +114,49 @@ def _plan(
     elif standing.data is None:
         raise OutputError(f"{printable(path)} does not exist any more, and advisor had made it; nothing to take back.")
     else:
-        after = _by_slot(path, known, wrote, standing.data, fmt)
+        everything = first is None or first is known.history[0]
+        after = _by_slot(path, standing.data, steps, fmt or known.format, removable=known.created and everything)
         note = _KEPT if after != standing.data or not forget else None
-    before_slots, after_slots = _slots(path, standing.data, fmt), _slots(path, after, fmt)
-    if standing.data is not None:  # what the user has made of a slot is not ours, even if it is what we once wrote
-        changed = [slot for slot in (*known.wrote, *wrote) if not _still_ours(known, wrote, slot, before_slots)]
-        wrote = {slot: ours for slot, ours in wrote.items() if slot not in changed}
-        wrote.update({slot: known.wrote[slot] for slot in changed if slot in known.wrote})
-    touched = [slot for slot in dict.fromkeys((*known.wrote, *wrote)) if known.wrote.get(slot) != wrote.get(slot)]
-    changes = [SlotChange(slot, before_slots.get(slot, GONE), after_slots.get(slot, GONE)) for slot in touched]
-    record = None if forget else _undone(known, first, wrote, after_slots, touched, held=after is None)
+    slots = _slots(path, after, fmt)
+    changes = [SlotChange(slot, before.get(slot, GONE), slots.get(slot, GONE)) for slot in steps]
+    record = None if forget else _undone(known, first, steps, slots, held=after is None)
     return PlannedChange(
         path=path, before=standing.data, after=after, diff=make_diff(path, standing.data, after),
         changes=tuple(change for change in changes if not same(change.old, change.new)), note=note, standing=standing,
         known=known, record=record, kind="undo",
     )  # fmt: skip
+
+
+def _steps_back(known: FileRecord, first: Entry | None) -> dict[Slot, _Back]:
+    """Every slot that the changes from `first` on touched, back to before them.
+
+    A value of the user's that one of them had replaced ends the way back: older ones are not what the user left.
+    """
+    if first is None or first is known.history[0]:  # also of changes that are no longer remembered
+        return {slot: _Back(ours.behind, None, ours.value) for slot, ours in known.wrote.items()}
+    steps: dict[Slot, _Back] = {}
+    ended: set[Slot] = set()
+    for entry in reversed(known.applied):
+        if entry.sequence < first.sequence:
+            break
+        changes = {change.slot: change for change in entry.changes}
+        wrote_before = dict(entry.wrote_before)
+        for slot in {**changes, **wrote_before}.keys() - ended:
+            ours = wrote_before.get(slot)
+            back = steps.get(slot)
+            if back is None:
+                now = known.wrote.get(slot)
+                if now is None and not (ours and slot in changes and same(changes[slot].new, ours.behind)):
+                    ended.add(slot)  # not removed by us, and yet not ours: the user has made it their own
+                    continue
+                last = now.value if now is not None else changes[slot].new
+                back = _Back(last, now, last)
+            ours = ours if slot in wrote_before else back.ours
+            value = changes[slot].old if slot in changes else back.value
+            steps[slot] = _Back(value, ours, back.last)
+            if not same(value, ours.value if ours is not None else GONE):
+                ended.add(slot)
+    return steps
 
 
 class _Whole(NamedTuple):
@@ -141,30 +180,20 @@ def _bytes_before(known: FileRecord, first: Entry | None, standing: Standing, le
         return None
 
 
-def _by_slot(path: str, known: FileRecord, wrote: Mapping[Slot, Ours], data: bytes, fmt: Format | None) -> bytes | None:
-    """The file with the slots that stand as we wrote them back to `wrote`, or to what was behind them."""
-    if fmt is None:
-        raise OutputError(
-            f"{printable(path)} has the format {printable(known.format)}, which this advisor lacks; update it."
-        )
+def _by_slot(
+    path: str, data: bytes, steps: Mapping[Slot, _Back], fmt: Format | str, *, removable: bool
+) -> bytes | None:
+    """The file with only our slots taken back; None when that leaves what we had made it from."""
+    if isinstance(fmt, str):
+        raise OutputError(f"{printable(path)} has the format {printable(fmt)}, which this advisor lacks; update it.")
     mark, text = decode(path, data, fmt)
-    now = fmt.parse(text)
-    changes = []
-    for slot in dict.fromkeys((*known.wrote, *wrote)):
-        ours, earlier, stands = known.wrote.get(slot), wrote.get(slot), now.get(slot, GONE)
-        target = earlier.value if earlier is not None else ours.behind if ours is not None else GONE
-        if _still_ours(known, wrote, slot, now) and not same(stands, target):
-            changes.append(SlotChange(slot, stands, target))
-    edited = edit_checked(fmt, text, now, tuple(changes), printable(path))
-    if known.created and not wrote and edited == fmt.new_text:
+    changes = tuple(
+        SlotChange(s, back.last, back.value) for s, back in steps.items() if not same(back.last, back.value)
+    )
+    edited = edit_checked(fmt, text, fmt.parse(text), changes, printable(path))
+    if removable and edited == fmt.new_text:
         return None
     return data if edited == text else (mark + edited).encode()
-
-
-def _still_ours(known: FileRecord, wrote: Mapping[Slot, Ours], slot: Slot, now: Mapping[Slot, Value | Gone]) -> bool:
-    """Whether a slot stands as we left it: as we wrote it, or as it was before us when we removed ours."""
-    ours = known.wrote.get(slot)
-    return same(now.get(slot, GONE), ours.value if ours is not None else wrote[slot].behind)
 
 
 def _slots(path: str, data: bytes | None, fmt: Format | None) -> Mapping[Slot, Value | Gone]:
@@ -176,24 +205,11 @@ def _slots(path: str, data: bytes | None, fmt: Format | None) -> Mapping[Slot, V
         return {}
 
 
-def _wrote_before(known: FileRecord, first: Entry) -> dict[Slot, Ours]:
-    wrote = dict(known.wrote)
-    for entry in reversed(known.applied):
-        if entry.sequence >= first.sequence:
-            for slot, ours in entry.wrote_before:
-                if ours is None:
-                    wrote.pop(slot, None)
-                else:
-                    wrote[slot] = ours
-    return wrote
-
-
 def _undone(
     known: FileRecord,
     first: Entry | None,
-    wrote: dict[Slot, Ours],
+    steps: Mapping[Slot, _Back],
     slots: Mapping[Slot, Value | Gone],
-    touched: list[Slot],
     *,
     held: bool,
 ) -> FileRecord:
@@ -205,8 +221,10 @@ def _undone(
     )
     if held:
         return known._replace(held=True, wrote={}, pinned={}, history=history)
-    pins = {
-        slot: Pin(slots.get(slot, GONE), ours.value if (ours := known.wrote.get(slot)) is not None else GONE)
-        for slot in touched
-    }
-    return known._replace(wrote=wrote, pinned={**known.pinned, **pins}, history=history)
+    wrote = {slot: ours for slot, ours in known.wrote.items() if slot not in steps}
+    wrote.update({slot: back.ours for slot, back in steps.items() if back.ours is not None})
+    pinned = dict(known.pinned)
+    for slot in steps:
+        ours = known.wrote.get(slot)
+        pinned[slot] = Pin(slots.get(slot, GONE), ours.value if ours is not None else GONE)
+    return known._replace(wrote=wrote, pinned=pinned, history=history)

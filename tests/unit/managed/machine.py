@@ -25,7 +25,7 @@ from advisor.managed.ledger import open_ledger, read_ledger
 from advisor.managed.records import FileRecord
 from advisor.managed.types import Format
 from advisor.managed.undo import plan_undo, uninstall
-from advisor.slots import GONE, Slot, Value, same
+from advisor.slots import GONE, Gone, Slot, Value, same
 from tests.unit.managed.dying import dies_at
 
 
@@ -37,6 +37,7 @@ class Case(NamedTuple):
     slots: tuple[Slot, ...]  # that advisor may want; none may be a part of another
     values: Callable[[Slot], st.SearchStrategy[Value]]  # as the format reads them back
     mark: Callable[[str, int, str], str] | None = None  # (text, any number, word): the word put in as a comment
+    wishes: st.SearchStrategy[dict[Slot, Value]] | None = None  # what advisor may want together; else any `slots`
 
 
 CRASH = st.one_of(st.none(), st.none(), st.integers(1, 60))
@@ -46,7 +47,7 @@ def machine(case: Case) -> type[RuleBasedStateMachine]:
     """The machine for one format, to be given to `run_state_machine_as_test`."""
     fmt = case.format
     slots = st.sampled_from(case.slots)
-    wishes = st.lists(slots, unique=True, max_size=4).flatmap(
+    wishes = case.wishes or st.lists(slots, unique=True, max_size=4).flatmap(
         lambda some: st.fixed_dictionaries({slot: case.values(slot) for slot in some})
     )
 
@@ -81,17 +82,19 @@ def machine(case: Case) -> type[RuleBasedStateMachine]:
         def user_sets(self, slot: Slot, data: st.DataObject) -> None:
             value = data.draw(case.values(slot))
             record = self.record
-            text = fmt.edit(self.text, {slot: value})
+            text = self.by_user({slot: value})
             if text == self.text:
                 return
             self.write(text)
             self.drop(slot)
-            self.user_has(record, slot, value)
+            self.user_has(record, slot, self.standing[slot])
 
         @precondition(lambda self: self.data is not None)
         @rule(slot=slots)
         def user_removes(self, slot: Slot) -> None:
-            self.write(fmt.edit(self.text, {slot: GONE}))
+            self.write(self.by_user({slot: GONE}))
+            if slot in self.standing:  # what stands there cannot be taken out by a format, and users have editors
+                return
             self.drop(slot)
 
         @precondition(lambda self: self.data is not None and case.mark is not None)
@@ -159,11 +162,15 @@ def machine(case: Case) -> type[RuleBasedStateMachine]:
                 assert any(word in text for word in ("no change by", "earlier time", "not exist any more"))
             if before is None and self.data is not None:  # what the user had removed is back, as advisor found it
                 record = self.record
+                begun, wrote = fmt.parse(fmt.new_text), record.wrote if record is not None else {}
                 self.theirs = {
                     slot: value
                     for slot, value in self.standing.items()
-                    if record is None or slot not in record.wrote or not same(value, record.wrote[slot].value)
+                    if slot not in begun and (slot not in wrote or not same(value, wrote[slot].value))
                 }
+                for slot, ours in wrote.items():
+                    if ours.behind is not GONE and same(ours.value, self.standing.get(slot, GONE)):
+                        self.behind[slot] = ours.behind
             record = self.record
             for slot in list(self.theirs):  # the undone change had given a value back: it is behind ours again
                 ours = record.wrote.get(slot) if record is not None else None
@@ -176,7 +183,12 @@ def machine(case: Case) -> type[RuleBasedStateMachine]:
             before = self.data
             with open_ledger(self.state) as ledger:
                 planned = plan_change(self.file, fmt, wanted, ledger, adopt=adopt)
-                if planned.refused is not None or not apply_change(planned, ledger, now_s=1):
+                if planned.refused is not None:
+                    return
+                if not apply_change(planned, ledger, now_s=1):  # adopted, at most: the user has what we want
+                    self.behind.update(
+                        {slot: self.theirs.pop(slot) for slot in wanted if adopt and slot in self.theirs}
+                    )
                     return
                 apply_change(plan_undo(self.file, ledger, {fmt.name: fmt}), ledger, now_s=2)
             assert self.data == before
@@ -187,7 +199,8 @@ def machine(case: Case) -> type[RuleBasedStateMachine]:
 
             def work() -> None:
                 with open_ledger(self.state) as ledger:
-                    assert [each.error for each in uninstall(ledger, {fmt.name: fmt}, now_s=0) if each.error] == []
+                    for each in uninstall(ledger, {fmt.name: fmt}, now_s=0):
+                        assert each.error is None or "by hand" in each.error or "safely" in each.error, each.error
 
             self.do(work, crash)
             self.advisor_was_here(before)
@@ -233,8 +246,15 @@ def machine(case: Case) -> type[RuleBasedStateMachine]:
                 assert os.path.exists(os.path.join(self.state, "backups", sha256(before).hexdigest()))
             record = self.record
             for slot in list(self.behind):  # no longer ours: it must be as it was
-                if record is None or slot not in record.wrote:
+                ours = record.wrote.get(slot) if record is not None else None
+                if ours is None or not same(ours.value, self.standing.get(slot, GONE)):
                     self.theirs[slot] = self.behind.pop(slot)
+
+        def by_user(self, changes: dict[Slot, Value | Gone]) -> str:
+            try:
+                return fmt.edit(self.text, changes)
+            except OutputError:
+                return self.text
 
         def user_was_here(self) -> None:
             if self.record is not None:
@@ -266,6 +286,8 @@ def machine(case: Case) -> type[RuleBasedStateMachine]:
             ours = record.wrote.get(slot) if record is not None else None
             if record is not None and ours is not None:
                 if same(value, ours.value):
+                    if ours.behind is not GONE:
+                        self.behind[slot] = ours.behind
                     return
                 pin = record.pinned.get(slot)
                 if pin is not None and same(value, pin.ours) and not same(value, pin.theirs):

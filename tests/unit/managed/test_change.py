@@ -288,3 +288,37 @@ def test_another_format_for_the_same_file_is_refused(own, shared):
     own.apply(ctx="1")
     shared.file = own.file
     assert "was written as lines, not flat-json" in (shared.plan(ctx=1).refused or "")
+
+
+def test_undo_goes_back_to_what_the_user_had_last(own):
+    own.apply(ctx="1")
+    own.apply(ctx="1", ngl="9")
+    own.write(own.text.replace("ctx = 1", "ctx = 5"))
+    own.apply(ctx="2", ngl="9", adopt=True)
+    own.write(own.text + "# a thought\n")
+    own.undo(to_s=1_000_060)
+    assert own.text == "# made by advisor\nctx = 5\n# a thought\n"
+    own.uninstall()
+    assert own.text == "# made by advisor\nctx = 5\n# a thought\n"
+
+
+def test_a_value_that_the_user_typed_is_the_users_although_we_once_wrote_it(own):
+    own.apply(ctx="1")
+    own.apply(ctx="2", ngl="9")
+    own.write(own.text.replace("ctx = 2", "ctx = 1"))
+    own.undo()
+    assert own.text == "# made by advisor\nctx = 1\n"
+    own.uninstall()
+    assert own.text == "# made by advisor\nctx = 1\n"
+
+
+def test_false_and_0_are_two_values(shared):
+    shared.write("{}")
+    shared.apply(ngl=0)
+    shared.apply(ngl=False)
+    assert json.loads(shared.text)["ngl"] is False
+    shared.undo()
+    assert json.loads(shared.text)["ngl"] == 0
+    shared.write(shared.text + "\n")  # edited: from here on slot by slot
+    shared.uninstall()
+    assert json.loads(shared.text) == {}

@@ -210,3 +210,22 @@ def test_the_note_says_whether_the_change_was_made(own):
         with open_ledger(own.state) as ledger:
             notes |= {note.partition(" was cut off and ")[2] for note in ledger.notes}
     assert notes == {"was made; the ledger is right again.", "was not made; the ledger is right again."}
+
+
+@pytest.mark.parametrize("edited", [False, True])
+def test_a_first_change_that_died_leaves_nothing_behind(edited, own):
+    for step in range(1, 100):
+        if not dies_at(step, partial(own.apply, ctx="1")):
+            break
+        if edited and own.file.exists():
+            own.write(own.text + "# a thought\n")
+        with open_ledger(own.state) as ledger:
+            assert all("the ledger is right again" in note for note in ledger.notes)
+            known = str(own.file) in ledger.files
+        assert [name for name in os.listdir(own.file.parent) if name.startswith(".advisor-")] == []
+        assert own.file.exists() == known, "a file of ours is known as ours"
+        if known:
+            own.uninstall()
+            assert own.file.exists() == edited
+            own.file.unlink(missing_ok=True)
+    assert 10 < step < 99

@@ -80,6 +80,7 @@ def test_no_byte_of_the_users_is_lost(name, tmp_path, monkeypatch):
         settings=settings(
             max_examples=10_000 // len(CASES) if LONG else 25,
             stateful_step_count=30,
+            derandomize=not LONG,
             deadline=None,
             suppress_health_check=list(HealthCheck),
         ),

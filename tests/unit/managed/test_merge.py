@@ -86,6 +86,8 @@ def test_what_was_undone_stays_undone():
 
 def test_a_removed_line_does_not_come_back_as_what_was_behind_it():
     assert one(wrote="8", behind="1", pin=("8", GONE)) == (None, None, None, True)
+    change, ours, _, _ = one(wrote="8", behind="1", pin=("8", GONE), wanted="9")
+    assert (change, ours) == (SlotChange(S, GONE, "9"), Ours("9", GONE))
 
 
 def test_the_order_is_that_of_the_wishes():
