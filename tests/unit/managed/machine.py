@@ -25,7 +25,7 @@ from advisor.managed.ledger import open_ledger, read_ledger
 from advisor.managed.records import FileRecord
 from advisor.managed.types import Format
 from advisor.managed.undo import plan_undo, uninstall
-from advisor.slots import GONE, Slot, Value, same
+from advisor.slots import GONE, Gone, Slot, Value, same
 from tests.unit.managed.dying import dies_at
 
 
@@ -36,7 +36,8 @@ class Case(NamedTuple):
     texts: st.SearchStrategy[str]  # files that a user may have before advisor comes; `slots` may be in them
     slots: tuple[Slot, ...]  # that advisor may want; none may be a part of another
     values: Callable[[Slot], st.SearchStrategy[Value]]  # as the format reads them back
-    mark: Callable[[str, int, str], str] | None = None  # (text, any number, word): the word put in as a comment
+    # (text, any number, word): the word put in as a comment, the text as it is where that place takes none
+    mark: Callable[[str, int, str], str] | None = None
 
 
 CRASH = st.one_of(st.none(), st.none(), st.integers(1, 60))
@@ -49,6 +50,13 @@ def machine(case: Case) -> type[RuleBasedStateMachine]:
     wishes = st.lists(slots, unique=True, max_size=4).flatmap(
         lambda some: st.fixed_dictionaries({slot: case.values(slot) for slot in some})
     )
+
+    def edited(text: str, slot: Slot, value: Value | Gone) -> str:
+        """A user's edit; the text as it is where the format cannot say it."""
+        try:
+            return fmt.edit(text, {slot: value})
+        except OutputError:
+            return text
 
     class Machine(RuleBasedStateMachine):
         def __init__(self) -> None:
@@ -81,7 +89,7 @@ def machine(case: Case) -> type[RuleBasedStateMachine]:
         def user_sets(self, slot: Slot, data: st.DataObject) -> None:
             value = data.draw(case.values(slot))
             record = self.record
-            text = fmt.edit(self.text, {slot: value})
+            text = edited(self.text, slot, value)
             if text == self.text:
                 return
             self.write(text)
@@ -91,7 +99,10 @@ def machine(case: Case) -> type[RuleBasedStateMachine]:
         @precondition(lambda self: self.data is not None)
         @rule(slot=slots)
         def user_removes(self, slot: Slot) -> None:
-            self.write(fmt.edit(self.text, {slot: GONE}))
+            text = edited(self.text, slot, GONE)
+            if text == self.text:
+                return
+            self.write(text)
             self.drop(slot)
 
         @precondition(lambda self: self.data is not None and case.mark is not None)
@@ -100,8 +111,10 @@ def machine(case: Case) -> type[RuleBasedStateMachine]:
             assert case.mark is not None
             self.n_marks += 1
             word = f"thought{self.n_marks}z"
-            self.write(case.mark(self.text, at, word))
-            self.marks.add(word)
+            text = case.mark(self.text, at, word)
+            if word in text:
+                self.write(text)
+                self.marks.add(word)
 
         @precondition(lambda self: self.data is not None)
         @rule()
