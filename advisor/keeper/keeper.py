@@ -119,12 +119,20 @@ class Keeper:
             made.append(self._passes.make(target, named, self.settings.wish_of, should_stop))
             if not made[-1].finished:
                 raise StoppedError
+        self._passes.forget_unused()
         seen = read_seen(self._state)
         return Look(reports, tuple(made), unreachable(reports, seen), seen, len(usable))
 
-    def changes(self, look: Look, ledger: Ledger, *, adopt: bool = False) -> dict[str, list[FileChange]]:
-        """The planned changes by target name."""
-        return {made.target.name: plan_changes(made, ledger, look.seen, look.away, adopt=adopt) for made in look.passes}
+    def changes(
+        self, look: Look, ledger: Ledger, *, adopt: bool = False, should_stop: Callable[[], bool] = lambda: False
+    ) -> dict[str, list[FileChange]]:
+        """The planned changes by target name. Raises StoppedError when told to stop."""
+        planned = {}
+        for made in look.passes:
+            if should_stop():
+                raise StoppedError
+            planned[made.target.name] = plan_changes(made, ledger, look.seen, look.away, adopt=adopt)
+        return planned
 
     def apply(
         self, look: Look, changes: Mapping[str, Sequence[FileChange]], ledger: Ledger, now_s: float

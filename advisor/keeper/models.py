@@ -76,13 +76,16 @@ class ModelPlans:
     def __init__(self, app: App, planner: Planner) -> None:
         self._app, self._planner = app, planner
         self._known: dict[tuple[object, ...], Planned] = {}
+        self._used: set[tuple[object, ...]] = set()
 
-    def known(self, wanted: Wanted) -> bool:
-        """Whether the plan is there already."""
-        return wanted.key in self._known
+    def forget_unused(self) -> None:
+        """Forget plans that nobody has asked for since the last time: of models that are gone or wished otherwise."""
+        self._known = {key: self._known[key] for key in self._used & self._known.keys()}
+        self._used = set()
 
     def plan(self, wanted: Wanted) -> Planned:
         """The plan; a model that cannot be planned is a problem and never an exception."""
+        self._used.add(wanted.key)
         found = self._known.get(wanted.key)
         if found is None:
             try:

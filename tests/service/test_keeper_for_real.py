@@ -43,7 +43,9 @@ class Desk:
         """n_ctx by model, as the preset has it."""
         if not self.preset.exists():
             return {}
-        return {slot[0]: value for slot, value in OUTPUT.parse(self.preset.read_text()).items() if slot[1] == "ctx-size"}
+        return {
+            slot[0]: value for slot, value in OUTPUT.parse(self.preset.read_text()).items() if slot[1] == "ctx-size"
+        }
 
     def copy(self, name: str) -> float:
         """Seconds from the last byte of a model that is copied in until it stands in the preset; never before."""

@@ -1,0 +1,79 @@
+"""A storm of model files while the real daemon runs, another program's doing: right configs, nothing that piles up."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from advisor.outputs.llama_server_preset import OUTPUT as PRESET
+from advisor.outputs.registry import load
+from tests.tools.kept import ROOT, configure, write_config
+from tests.tools.real_daemon import RealDaemon, environ_of, memory_kib, n_descriptors, n_threads
+from tests.tools.tiny_models import tiny_model, write
+from tests.tools.user_manager import wait_for
+
+LONG = os.environ.get("ADVISOR_LONG", "") not in ("", "0")  # read at start: the tests' environment is a clean one
+N_STORMS, N_STEPS, SECONDS = (20, 1000, 15) if LONG else (2, 500, 6)
+MORE = '[target.kobold]\nformat = "koboldcpp"\npath = "~/kobold"\nenabled = true\n'
+KOBOLD = load("koboldcpp")
+
+
+def storm(models: Path, seed: int) -> subprocess.Popen[str]:
+    words = [sys.executable, "-m", "tests.tools.storm", models, str(N_STEPS), str(seed), str(SECONDS)]
+    return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+def test_it_ends_with_the_right_configs_and_as_small_as_before(home: Path, tmp_path: Path) -> None:
+    models, preset, kobold = home / "models", home / ".config/llama-server/models.ini", home / "kobold"
+    write(models / "calm.gguf", tiny_model("calm"))
+    wish = '[[model]]\nmatch = "*"\npins = {{ ctx-size = {} }}\n'
+    write_config(configure([models], preset, more=MORE + wish.format(512)), home)
+
+    def contexts() -> dict[str, str]:
+        slots = PRESET.parse(preset.read_text())
+        return {slot[0]: value for slot, value in slots.items() if slot[1] == "ctx-size"}
+
+    daemon = RealDaemon(environ_of(home), tmp_path / "log").start()
+    sizes = []
+    try:
+        for seed in range(N_STORMS):
+            running = storm(models, seed)
+            n_ctx = 512 if seed % 2 else 1024
+            write_config(configure([models], preset, more=MORE + wish.format(n_ctx)), home)
+            written, _ = running.communicate(timeout=120)
+            assert running.returncode == 0
+            expected = ["calm", *json.loads(written)]
+            wait_for(lambda: contexts().keys() == set(expected), "the preset")
+            wait_for(lambda: set(contexts().values()) == {str(n_ctx)}, "the changed wish")  # noqa: B023
+            wait_for(lambda: {path.stem for path in kobold.iterdir()} == set(expected), "the other files")
+            wait_for(daemon.idle, "rest")
+            if seed < N_STORMS - 1:  # all that it left goes
+                for path in [path for path in models.iterdir() if path.name != "calm.gguf"]:
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+                wait_for(lambda: contexts().keys() == {"calm"}, "the calm")
+                wait_for(daemon.idle, "rest")
+            sizes.append((n_descriptors(daemon.pid), n_threads(daemon.pid), memory_kib(daemon.pid, "VmRSS")))
+        status = daemon.status()
+        assert (status["failures"], status["pinned"], status["unexpected_errors"]) == ([], [], 0)
+        for path in kobold.iterdir():
+            assert KOBOLD.parse(path.read_text())["contextsize",] == n_ctx
+        text = preset.read_text()
+        assert daemon.stop() < 1
+    finally:
+        daemon.kill()
+    print(f"{len(expected)} models are left; (descriptors, threads, KiB) after each storm: {sizes}")
+    assert len(expected) > 30
+    assert {size[:2] for size in sizes} == {sizes[0][:2]}
+    assert sizes[-1][2] <= sizes[0][2] * 1.15
+
+    # one that starts anew has nothing to change
+    daemon.start()
+    try:
+        assert daemon.status()["last_changes"] == []
+        assert preset.read_text() == text
+    finally:
+        daemon.kill()
