@@ -1,6 +1,6 @@
 """Prints what the daemon costs while nothing happens, and how soon a model that was copied in stands in its config.
 
-usage: python -m tests.bench.daemon [SECONDS]   (default 20 of idleness; 40 and 1,000 small models, 3 configs, no assertions)
+usage: python -m tests.bench.daemon [SECONDS]   (of idleness, default 20; small models, 3 configs, no assertions)
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from advisor.managed.undo import uninstall
 from advisor.watch.worker import FILES
 from tests.tools.kept import NO_STORES, write_config
 from tests.tools.tiny_models import tiny_model, write
-from tests.unit.managed.dying import dies_after
+from tests.unit.managed.dying import dies_after, dies_at
 
 N_KILLS = 200
 TARGETS = {
@@ -91,7 +91,8 @@ def desk(home: Path) -> Desk:
     return desk
 
 
-def test_killed_200_times_while_writing(desk: Desk, tmp_path: Path) -> None:
+def test_killed_200_times_while_writing(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # no power cuts here, and it is most of the time
     # what a user adds to files that advisor made
     with open(desk.config / "preset.ini", "a") as file:
         file.write("; a thought\n[mine]\nmodel = /x.gguf\nc = 5\n")
@@ -121,7 +122,8 @@ def test_killed_200_times_while_writing(desk: Desk, tmp_path: Path) -> None:
 
     chance, n_torn, n_settled = random.Random(9), 0, 0
     for number in range(N_KILLS):
-        assert dies_after(chance.uniform(0, 0.1), work)
+        # by the clock, and by calls of the system, which a slow machine cannot move out of the writing
+        assert dies_after(chance.uniform(0, 0.08), work) if number % 2 else dies_at(chance.randint(1, 200), work)
         found = {path: data for path, data in desk.files().items() if not Path(path).name.startswith(".advisor-")}
         assert found.keys() | {"kobold/two.kcpps"} == versions["a"].keys()
         for path, data in found.items():
