@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,8 +37,9 @@ class Desk:
         assert ran.returncode == status, ran.stdout + ran.stderr
         return ran.stdout
 
-    def status(self) -> dict:  # type: ignore[type-arg]
-        return json.loads(self.advisor("status", "--json"))
+    def status(self) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads(self.advisor("status", "--json"))
+        return document
 
     def contexts(self) -> dict[str, str]:
         """n_ctx by model, as the preset has it."""

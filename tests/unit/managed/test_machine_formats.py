@@ -6,6 +6,7 @@ ADVISOR_LONG=1 tries more than 10,000 orders of edits, applies, undos, adoptions
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -19,12 +20,12 @@ from tests.unit.managed.machine import Case, machine
 from tests.unit.managed.test_machine import LONG
 from tests.unit.outputs.test_edit_laws import FORMATS
 
-SEQUENCES = -(-10_200 // len(OUTPUTS)) if LONG else 8
+SEQUENCES = -(-10_200 // len(OUTPUTS)) if LONG else 12
 STEPS = 20
 NO_COMMENTS = ("llama-cpp-python", "koboldcpp", "lm-studio")  # JSON
 
 
-def mark_for(output: Output):  # type: ignore[no-untyped-def]
+def mark_for(output: Output) -> Callable[[str, int, str], str]:
     """Puts in a line with a comment, where it is one: between two lines of a longer text it would be a part of that."""
 
     def mark(text: str, at: int, word: str) -> str:
