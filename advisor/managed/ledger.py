@@ -40,6 +40,7 @@ class Ledger:
         self.intent: Intent | None = None
         self.notes: list[str] = []  # one sentence each: what was repaired, or lost
         self.backups = Backups(os.path.join(folder, BACKUPS))
+        self._texts: dict[str, tuple[FileRecord, str]] = {}  # as they were saved last: most records stay as they are
 
     @property
     def path(self) -> str:
@@ -50,13 +51,18 @@ class Ledger:
         """Write it durably. Raises OutputError."""
         assert self.lock is not None
         intent = self.intent
-        document = {
+        head = json.dumps({
             "schema": SCHEMA,
             "sequence": self.sequence,
-            "files": {path: to_json(record) for path, record in self.files.items()},
             "intent": intent and {**intent._asdict(), "record": intent.record and to_json(intent.record)},
-        }
-        replace_file(self.path, json.dumps(document).encode(), new_mode=0o600)
+        })  # fmt: skip
+        self._texts = {path: (record, self._text(path, record)) for path, record in self.files.items()}
+        files = ", ".join(f"{json.dumps(path)}: {text}" for path, (_, text) in self._texts.items())
+        replace_file(self.path, f'{head[:-1]}, "files": {{{files}}}}}'.encode(), new_mode=0o600)
+
+    def _text(self, path: str, record: FileRecord) -> str:
+        saved = self._texts.get(path)
+        return saved[1] if saved is not None and saved[0] is record else json.dumps(to_json(record))
 
     def enter(self, folder: str) -> None:
         """Note in the lock file where a new file is about to be laid down, for whoever finds it after a crash."""

@@ -19,6 +19,7 @@ from tests.tools.user_manager import wait_for
 
 LONG = os.environ.get("ADVISOR_LONG", "") not in ("", "0")  # read at start: the tests' environment is a clean one
 N_STORMS, N_STEPS, SECONDS = (20, 1000, 15) if LONG else (2, 500, 6)
+PATIENCE_S = 120  # a loaded machine
 MORE = '[target.kobold]\nformat = "koboldcpp"\npath = "~/kobold"\nenabled = true\n'
 KOBOLD = load("koboldcpp")
 
@@ -55,13 +56,13 @@ def test_it_ends_with_the_right_configs_and_as_small_as_before(home: Path, tmp_p
             written, _ = running.communicate(timeout=120)
             assert running.returncode == 0
             expected = dict.fromkeys(["calm", *json.loads(written)], str(n_ctx))
-            wait_for(partial(holds, expected), "the configs")
-            wait_for(daemon.idle, "rest")
+            wait_for(partial(holds, expected), "the configs", PATIENCE_S)
+            wait_for(daemon.idle, "rest", PATIENCE_S)
             if seed < N_STORMS - 1:  # all that it left goes
                 for path in [path for path in models.iterdir() if path.name != "calm.gguf"]:
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
-                wait_for(partial(holds, {"calm": str(n_ctx)}), "the calm")
-                wait_for(daemon.idle, "rest")
+                wait_for(partial(holds, {"calm": str(n_ctx)}), "the calm", PATIENCE_S)
+                wait_for(daemon.idle, "rest", PATIENCE_S)
             sizes.append((n_descriptors(daemon.pid), n_threads(daemon.pid), memory_kib(daemon.pid, "VmRSS")))
         status = daemon.status()
         assert (status["failures"], status["pinned"], status["unexpected_errors"]) == ([], [], 0)
