@@ -145,10 +145,14 @@ class Keeper:
         unseen = tuple(name for name, model in missing.items() if not is_below(model.path, away))
         return Look(reports, tuple(made), away, unseen, seen, len(usable))
 
-    def changes(self, look: Look, ledger: Ledger, *, adopt: bool = False) -> dict[str, list[FileChange]]:
-        """The planned changes by target name."""
+    def changes(
+        self, look: Look, ledger: Ledger, *, adopt: bool = False, should_stop: Callable[[], bool] = lambda: False
+    ) -> dict[str, list[FileChange]]:
+        """The planned changes by target name. Raises StoppedError when told to stop."""
         found = {}
         for made in look.passes:
+            if should_stop():
+                raise StoppedError
             others = [target.path for target in self.settings.targets if target.name != made.target.name]
             found[made.target.name] = plan_changes(made, ledger, look.seen, look.away, others, adopt=adopt)
         return found

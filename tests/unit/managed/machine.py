@@ -51,6 +51,13 @@ def machine(case: Case) -> type[RuleBasedStateMachine]:
         lambda some: st.fixed_dictionaries({slot: case.values(slot) for slot in some})
     )
 
+    def edited(text: str, slot: Slot, value: Value | Gone) -> str:
+        """A user's edit; the text as it is where the format cannot say it."""
+        try:
+            return fmt.edit(text, {slot: value})
+        except OutputError:
+            return text
+
     class Machine(RuleBasedStateMachine):
         def __init__(self) -> None:
             super().__init__()
@@ -103,8 +110,10 @@ def machine(case: Case) -> type[RuleBasedStateMachine]:
             assert case.mark is not None
             self.n_marks += 1
             word = f"thought{self.n_marks}z"
-            self.write(case.mark(self.text, at, word))
-            self.marks.add(word)
+            text = case.mark(self.text, at, word)
+            if word in text:
+                self.write(text)
+                self.marks.add(word)
 
         @precondition(lambda self: self.data is not None)
         @rule()
