@@ -121,11 +121,6 @@ class Passes:
         return TargetPass(target, files, tuple(problems), unsure=frozenset(unsure))
 
     def forget_unused(self) -> None:
-        """Let go of the plans of models that were in none of the last passes."""
-        for plans in self._plans.values():
-            plans.forget_unused()
-
-    def forget_unused(self) -> None:
         """Forget plans that no target has asked for since the last time."""
         for plans in self._plans.values():
             plans.forget_unused()

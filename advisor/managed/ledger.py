@@ -51,7 +51,7 @@ class Ledger:
         """Write it durably. Raises OutputError."""
         assert self.lock is not None
         intent = self.intent
-        head = json.dumps({
+        document: dict[str, Any] = {
             "schema": SCHEMA,
             "sequence": self.sequence,
             "intent": intent and {**intent._asdict(), "record": intent.record and to_json(intent.record)},
