@@ -100,7 +100,7 @@ def test_a_day(child, home):
     assert status["last_changes"][-1]["text"] == f"{child.preset}: [] -> ['m.gguf']"
     answer = advisor("status")
     assert answer.returncode == 0
-    for text in (f"as process {child.process.pid}", f"{child.models}  events", "-> ['m.gguf']"):
+    for text in (f"as process {child.process.pid}", f"{child.models}  events", "['m.gguf']"):
         assert text in answer.stdout
 
     (child.models / "config.toml").write_text("greeting\n")
