@@ -20,12 +20,26 @@ class Ours(NamedTuple):
     value: Value
     behind: Value | Gone = GONE
 
+    def __eq__(self, other: object) -> bool:
+        """As config files compare: Python's own would take 1 and true for the same."""
+        return isinstance(other, Ours) and all(map(same, self, other))
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
 
 class Pin(NamedTuple):
     """A slot that is the user's: what stands there (GONE: it stays away), and what we would write."""
 
     theirs: Value | Gone
     ours: Value | Gone
+
+    def __eq__(self, other: object) -> bool:
+        """See Ours."""
+        return isinstance(other, Pin) and all(map(same, self, other))
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
 
 
 class Merge(NamedTuple):
