@@ -77,7 +77,8 @@ def merge(
             continue
         if pin is not None:
             unpinned.append(slot)
-        behind = ours.behind if ours is not None else GONE
+        # what the user took out with our value in its place is not to come back
+        behind = ours.behind if ours is not None and stands is not GONE else GONE
         if theirs and not (ours is not None and same(stands, ours.value)):
             behind = stands
         if want is not GONE:
