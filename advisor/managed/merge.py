@@ -20,12 +20,26 @@ class Ours(NamedTuple):
     value: Value
     behind: Value | Gone = GONE
 
+    def __eq__(self, other: object) -> bool:
+        """As config files compare: Python's own would take 1 and true for the same."""
+        return isinstance(other, Ours) and all(map(same, self, other))
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
 
 class Pin(NamedTuple):
     """A slot that is the user's: what stands there (GONE: it stays away), and what we would write."""
 
     theirs: Value | Gone
     ours: Value | Gone
+
+    def __eq__(self, other: object) -> bool:
+        """See Ours."""
+        return isinstance(other, Pin) and all(map(same, self, other))
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
 
 
 class Merge(NamedTuple):
@@ -63,7 +77,8 @@ def merge(
             continue
         if pin is not None:
             unpinned.append(slot)
-        behind = ours.behind if ours is not None and stands is not GONE else GONE  # a removed line stays removed
+        # what the user took out with our value in its place is not to come back
+        behind = ours.behind if ours is not None and stands is not GONE else GONE
         if theirs and not (ours is not None and same(stands, ours.value)):
             behind = stands
         if want is not GONE:

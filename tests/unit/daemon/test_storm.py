@@ -73,7 +73,9 @@ def test_it_ends_with_the_right_configs_and_as_small_as_before(home: Path, tmp_p
     print(f"{len(expected)} models are left; (descriptors, threads, KiB) after each storm: {sizes}")
     assert len(expected) > 30
     assert {size[:2] for size in sizes} == {sizes[0][:2]}
-    assert sizes[-1][2] <= sizes[0][2] * 1.15
+    # the ledger keeps the last changes of each file; once that many were made, nothing grows any more
+    early, late = (max(size[2] for size in some) for some in (sizes[: -(-N_STORMS // 2)], sizes[N_STORMS // 2 :]))
+    assert late <= early * 1.15
 
     # one that starts anew has nothing to change
     daemon.start()

@@ -135,6 +135,18 @@ def test_what_was_undone_is_not_done_again_until_it_is_adopted(own):
     assert not own.file.exists()
 
 
+def test_true_and_one_are_two_values(shared):
+    """Python takes them for equal: the change from one to the other was forgotten, and with it the user's value."""
+    shared.write('{"ctx": 1}')
+    shared.apply(ctx=True, adopt=True)
+    shared.apply(ctx=1)
+    shared.undo()
+    assert json.loads(shared.text) == {"ctx": True}
+    shared.write(shared.text.replace("}", ', "theme": 5}'))
+    shared.uninstall()
+    assert shared.text == '{"ctx": 1, "theme": 5}'
+
+
 def test_undo_to_a_time_goes_by_the_order_of_the_changes(own):
     for at, ctx in ((100, "1"), (200, "2"), (50, "3"), (300, "4")):  # the clock was set back before the third
         own.now_s = at - 60

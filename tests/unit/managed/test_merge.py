@@ -90,6 +90,11 @@ def test_a_removed_line_does_not_come_back_as_what_was_behind_it():
     assert (change, ours) == (SlotChange(S, GONE, "9"), Ours("9", GONE))
 
 
+def test_a_line_that_was_removed_where_nothing_was_offered_is_ours_again_with_nothing_behind_it():
+    change, ours, pin, _ = one(wrote=1, behind=-5, pin=(1, GONE), wanted=1)
+    assert (change, ours, pin) == (SlotChange(S, GONE, 1), Ours(1), None)
+
+
 def test_the_order_is_that_of_the_wishes():
     slots = [(name,) for name in "cab"]
     changes = merge({}, {}, {}, dict.fromkeys(slots, 1)).changes
