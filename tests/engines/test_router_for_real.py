@@ -100,7 +100,7 @@ def test_a_changed_wish_and_an_undo_reach_the_running_router(desk, router):
 
         desk.wish(4096)
         said = desk.apply()
-        assert said == {"text": f"{desk.url} reads the preset again and lists 1 models", "differs": [], "error": None}
+        assert said == {"text": f"{desk.url} read the preset again and lists 1 model.", "differs": [], "error": None}
         after = in_force(server)
         assert after == desk.written
         assert after["--ctx-size"] == "4096"
@@ -125,7 +125,7 @@ def test_a_model_that_comes_and_goes_is_listed_and_is_not(desk, router):
     with router(desk.preset, port=desk.port) as server:
         second = desk.models / "a second (small) one.gguf"
         second.write_bytes(tiny_model())
-        assert desk.apply()["text"].endswith("lists 2 models")
+        assert desk.apply()["text"].endswith("lists 2 models.")
         assert set(listed(server)) == {"mine", "a second (small) one"}
         second.unlink()
         assert desk.apply()["text"].endswith("lists 1 models")

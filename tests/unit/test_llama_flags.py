@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from advisor.cli.estimate import _split
+from advisor.cli.judge_settings import _split
 from advisor.cli.options import settings_options
 from advisor.errors import UsageError
 from advisor.llama_flags import _UNKNOWN_WITHOUT_VALUE as VALUELESS
