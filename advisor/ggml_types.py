@@ -3,7 +3,7 @@
 Source: ggml.h and ggml-common.h of llama.cpp b11434; checked in the tests against the gguf package's table.
 """
 
-from typing import NamedTuple
+from advisor.records import NamedTuple
 
 
 class GgmlType(NamedTuple):

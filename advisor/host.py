@@ -5,7 +5,7 @@ Everything that depends on the clock, the environment or free memory enters the 
 Bytes are bytes, `_bytes_per_s` is bytes per second, `None` means unknown.
 """
 
-from typing import NamedTuple
+from advisor.records import NamedTuple
 
 
 class ProcessUse(NamedTuple):

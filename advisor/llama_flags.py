@@ -4,11 +4,11 @@ Source: llama.cpp b11434 common/arg.cpp. `ini` is the key of a llama-server pres
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from advisor.errors import UsageError
 from advisor.ggml_types import CACHE_TYPES
 from advisor.llama_variables import ENVIRONMENT
+from advisor.records import NamedTuple
 from advisor.settings import ALL_LAYERS, AUTO_LAYERS, RequestedSettings, TensorOverride
 from advisor.whole_numbers import read_whole
 

@@ -1,6 +1,6 @@
 """Engine settings under llama.cpp's own names: as wished (`None` = left open) and as run (every value known)."""
 
-from typing import NamedTuple
+from advisor.records import NamedTuple
 
 ALL_LAYERS = -2  # `-ngl all`
 AUTO_LAYERS = -1  # `-ngl auto`

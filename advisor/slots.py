@@ -5,7 +5,9 @@ in a slot is GONE.
 """
 
 from enum import Enum
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
+
+from advisor.records import NamedTuple
 
 Slot: TypeAlias = tuple[str, ...]
 Value: TypeAlias = Any  # as JSON has them: str, int, float, bool, None, list, dict

@@ -6,13 +6,14 @@ The constants stand in rules/speed.toml with their sources.
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from advisor.ggml_types import BY_NAME, row_bytes
 from advisor.host import Device, HostSnapshot
 from advisor.memory.placement import HOST
 from advisor.memory.types import MemoryPlan
 from advisor.model.spec import LayerSpec, ModelSpec
+from advisor.records import NamedTuple
 from advisor.settings import RunSettings
 
 _CLASS_SCHEMA: dict[str, object] = {

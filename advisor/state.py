@@ -7,7 +7,9 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
+
+from advisor.records import NamedTuple
 
 SCHEMA = "advisor.residuals/1"
 FILE = "residuals.json"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from advisor.cli.measured import Row, compare, predicted_figures
 from advisor.errors import EngineError, ModelError
 from advisor.memory.engine_spec import EngineSpec
 from advisor.memory.types import MemoryPlan
 from advisor.model.spec import ModelSpec
+from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings, without_beside
 
 if TYPE_CHECKING:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from advisor.errors import UsageError
+from advisor.records import NamedTuple
 
 if TYPE_CHECKING:
     from advisor.configuration.check import Known

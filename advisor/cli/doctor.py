@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
+
+from advisor.records import NamedTuple
 
 ENGINE_TIME_LIMIT_S = 3.0
 _ENGINES = (

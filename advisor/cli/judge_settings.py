@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from advisor.cli.options import take_hardware, take_settings
 from advisor.errors import UsageError
 from advisor.host import HostSnapshot, with_devices
 from advisor.llama_flags import Pasted, parse_command, split_command
+from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings
 
 if TYPE_CHECKING:

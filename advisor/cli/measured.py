@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from advisor.memory.types import Interval
+from advisor.records import NamedTuple
 from advisor.units import MIB, format_bytes
 
 if TYPE_CHECKING:

@@ -1,12 +1,13 @@
 """Options that several commands share, made from the one table of llama.cpp's flags."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from advisor.errors import UsageError
 from advisor.llama_flags import FLAGS, REPEATED, bare_value, parse_value, takes_value
+from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings
 from advisor.units import parse_size
 

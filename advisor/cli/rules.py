@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from advisor.errors import AdvisorError, UsageError
+from advisor.records import NamedTuple
 
 if TYPE_CHECKING:
     from advisor.app import App

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from advisor.errors import ModelError, RuleError
 from advisor.host import HostSnapshot
+from advisor.records import NamedTuple
 from advisor.stores.cache import Cache
 from advisor.stores.types import StoredModel
 

@@ -9,10 +9,10 @@ import re
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from advisor.errors import AdvisorError, OutputError
 from advisor.gguf_header.errors import printable
+from advisor.records import NamedTuple
 from advisor.rule_folders import systemd_folder
 
 UNIT = "advisor.service"

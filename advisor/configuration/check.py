@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from advisor.configuration.lines import Path, line_of, locate
 from advisor.configuration.schema import BY_NAME, TOP, Key, Table
 from advisor.configuration.values import PinError
 from advisor.errors import ConfigError
 from advisor.gguf_header.errors import excerpt, printable
+from advisor.records import NamedTuple
 
 
 class Known(NamedTuple):

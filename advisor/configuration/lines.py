@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import tomli
+
+from advisor.records import NamedTuple
 
 Path: TypeAlias = tuple[str | int, ...]  # of a value; a number counts the tables of an array
 _LONGEST_VALUE = 500  # lines; whoever writes longer lists gets no line numbers for what comes after

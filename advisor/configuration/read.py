@@ -9,7 +9,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import tomli
 
@@ -20,6 +20,7 @@ from advisor.configuration.types import Budget, Configuration, Daemon, Defaults,
 from advisor.configuration.values import is_loopback
 from advisor.errors import ConfigError
 from advisor.gguf_header.errors import printable
+from advisor.records import NamedTuple
 
 FILE, DROP_INS = "config.toml", "conf.d"
 MAX_FILE_BYTES = 1 << 20

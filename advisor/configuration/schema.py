@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from advisor.configuration import values
 from advisor.configuration.types import ENGINES, STORES, Daemon, Target
 from advisor.configuration.values import Reader
+from advisor.records import NamedTuple
 
 
 class Key(NamedTuple):

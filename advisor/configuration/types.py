@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import NamedTuple
 
+from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings
 
 STORES = ("ollama", "huggingface", "lmstudio", "jan", "gpt4all", "llama-cache")

@@ -8,13 +8,13 @@ import os
 import select
 import time
 from collections.abc import Callable, Collection
-from typing import NamedTuple
 
 from advisor import __version__
 from advisor.daemon.journal import Journal
 from advisor.daemon.notify import Notifier
 from advisor.daemon.report import Report
 from advisor.errors import AdvisorError
+from advisor.records import NamedTuple
 from advisor.watch import worker as work
 from advisor.watch.events import Watcher, look
 from advisor.watch.roots import Noticed

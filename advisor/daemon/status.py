@@ -6,10 +6,11 @@ import contextlib
 import json
 import os
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from advisor.cli.terminal import clean
 from advisor.daemon.lock import is_running
+from advisor.records import NamedTuple
 from advisor.watch.events import Place
 
 SCHEMA = "advisor.status/1"

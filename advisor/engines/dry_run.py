@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from advisor.engines.find import BINDINGS, EngineBinary
 from advisor.engines.load_log import LoadLog, device_of, is_host, parse_load_log, totals
@@ -20,6 +19,7 @@ from advisor.engines.process import Ran, run_until
 from advisor.errors import EngineError
 from advisor.llama_flags import FLAGS
 from advisor.memory.types import Interval
+from advisor.records import NamedTuple
 from advisor.settings import ALL_LAYERS, AUTO_LAYERS, RequestedSettings
 
 TIME_LIMIT_S = 10.0

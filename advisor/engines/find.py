@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from advisor.errors import EngineError
+from advisor.records import NamedTuple
 
 BINDINGS = "bindings"  # the kind, and the word that names them for --engine-binary
 _SERVERS = ("llama-server", "llama-server-vulkan", "llama-server-cuda", "llama-server-rocm")

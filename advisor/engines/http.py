@@ -4,10 +4,11 @@ import ipaddress
 import json
 import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 from advisor.errors import EngineError
+from advisor.records import NamedTuple
 
 TIME_LIMIT_S = 10.0
 MAX_ANSWER_BYTES = 16 << 20

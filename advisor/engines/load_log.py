@@ -5,10 +5,10 @@ context (a draft model, MTP), and a projector. The last load that is no probe co
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from advisor.engines import log_lines as read
 from advisor.engines.log_lines import Cache, Listed, Sized, TableRow
+from advisor.records import NamedTuple
 
 MAX_LINE = 2000  # characters of a line that are looked at; the engine's own are shorter
 MAX_LOADS = 1000

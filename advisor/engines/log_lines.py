@@ -5,7 +5,8 @@ llama-memory-recurrent.cpp and common/fit.cpp at b10435, b11434 and b11549, and 
 """
 
 import re
-from typing import NamedTuple
+
+from advisor.records import NamedTuple
 
 MIB = 1 << 20
 _MAX_MIB = float(1 << 34)  # 16 PiB: more is a line that lies

@@ -9,9 +9,9 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 from advisor.errors import EngineError
+from advisor.records import NamedTuple
 
 MAX_BYTES = 32 << 20
 _QUIET_S = 0.3  # after the program has ended: how long a child of its may still write

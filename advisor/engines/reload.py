@@ -6,10 +6,11 @@ llama-swap with -watch-config notices by itself. Ollama has no file: its tag is 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from advisor.engines.http import Address, ask
 from advisor.errors import EngineError
+from advisor.records import NamedTuple
 
 
 class Reloaded(NamedTuple):

@@ -1,7 +1,9 @@
 """What a GGUF header says, as values."""
 
 from collections.abc import Mapping
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
+
+from advisor.records import NamedTuple
 
 
 class ArraySummary(NamedTuple):

@@ -1,7 +1,8 @@
 """GGUF's value types: id, name, layout. Source: the GGUF specification in ggml's docs/gguf.md."""
 
 import struct
-from typing import NamedTuple
+
+from advisor.records import NamedTuple
 
 
 class ScalarType(NamedTuple):

@@ -4,11 +4,11 @@ What the figures mean stands at the top of the file.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from advisor.errors import RuleError
 from advisor.hardware._read import pcie_bytes_per_s
 from advisor.hardware.device_ids import BACKENDS
+from advisor.records import NamedTuple
 
 GIB = 1 << 30
 _VENDORS = ("nvidia", "amd", "intel", "apple")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from advisor.hardware._read import list_folder, read_int, read_text, under
 from advisor.host import ProbeReport, Storage
+from advisor.records import NamedTuple
 
 NAME = "storage"
 _NETWORK = frozenset({

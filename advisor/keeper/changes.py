@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple
 
 from advisor.errors import OutputError
 from advisor.gguf_header.errors import printable
@@ -15,6 +14,7 @@ from advisor.managed.ledger import Ledger
 from advisor.managed.types import Format
 from advisor.managed.undo import plan_restore
 from advisor.outputs import registry
+from advisor.records import NamedTuple
 from advisor.slots import Slot, Value
 
 # files of other programs that are absent until somebody sets something

@@ -6,7 +6,6 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 from advisor.app import App
 from advisor.errors import EngineError, HardwareError, RuleError
@@ -20,6 +19,7 @@ from advisor.keeper.seen import Seen, SeenModel, devices, is_away, is_below, rea
 from advisor.keeper.settings import KeeperSettings
 from advisor.keeper.targets import Target
 from advisor.managed.ledger import Ledger
+from advisor.records import NamedTuple
 from advisor.state import state_folder
 from advisor.steady import at_rest
 from advisor.stores.cache import Cache, cache_folder

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping
-from typing import NamedTuple
 
 from advisor.app import App
 from advisor.errors import AdvisorError
@@ -14,6 +13,7 @@ from advisor.outputs.ollama import SUFFIX
 from advisor.outputs.types import OutputModel
 from advisor.planner import Planner
 from advisor.recommend.search import Wishes
+from advisor.records import NamedTuple
 from advisor.stores.types import StoredModel
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 from advisor.app import App
 from advisor.configuration.types import matches
@@ -19,6 +18,7 @@ from advisor.outputs.help_options import options_of_help
 from advisor.outputs.types import Output, OutputModel
 from advisor.planner import Planner
 from advisor.recommend.search import Wishes
+from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings
 from advisor.slots import Slot, Value
 from advisor.stores.types import StoredModel

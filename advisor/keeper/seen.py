@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from advisor.errors import OutputError
 from advisor.managed.atomic import replace_file
+from advisor.records import NamedTuple
 from advisor.slots import Slot
 from advisor.stores.types import StoreReport
 

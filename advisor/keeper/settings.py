@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from advisor.keeper.passes import ModelWish
 from advisor.keeper.targets import Target
+from advisor.records import NamedTuple
 from advisor.stores.types import StoredModel
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from advisor.errors import OutputError
 from advisor.gguf_header.errors import printable
 from advisor.outputs import registry
 from advisor.outputs.types import Output, OutputModel
+from advisor.records import NamedTuple
 
 if TYPE_CHECKING:
     from advisor.outputs.ollama import Service

@@ -15,10 +15,10 @@ import secrets
 import stat
 from collections.abc import Iterator
 from hashlib import sha256
-from typing import NamedTuple
 
 from advisor.errors import OutputError
 from advisor.gguf_header.errors import printable
+from advisor.records import NamedTuple
 
 MAX_FILE_BYTES = 16 << 20  # larger ones are no config files
 _PREFIX, _SUFFIX = ".advisor-", ".part"

@@ -10,7 +10,6 @@ import contextlib
 import difflib
 import os
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from advisor.errors import OutputError
 from advisor.gguf_header.errors import printable
@@ -19,6 +18,7 @@ from advisor.managed.ledger import Ledger
 from advisor.managed.merge import Merge, Pin, merge
 from advisor.managed.records import Entry, FileRecord, Intent
 from advisor.managed.types import Format
+from advisor.records import NamedTuple
 from advisor.slots import GONE, Gone, Slot, SlotChange, Value, is_plain, same, shown
 
 KEPT_BACKUPS = 20  # of each file, besides the very first

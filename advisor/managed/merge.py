@@ -9,8 +9,8 @@ our slot             stands as we wrote it: changed freely, and when it is no lo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
+from advisor.records import NamedTuple
 from advisor.slots import GONE, Gone, Slot, SlotChange, Value, same
 
 

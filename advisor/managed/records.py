@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from advisor.managed.merge import Ours, Pin
+from advisor.records import NamedTuple
 from advisor.slots import GONE, Gone, Slot, SlotChange, Value
 
 

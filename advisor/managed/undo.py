@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import NamedTuple
 
 from advisor.errors import OutputError
 from advisor.gguf_header.errors import printable
@@ -17,6 +16,7 @@ from advisor.managed.ledger import Ledger
 from advisor.managed.merge import Ours, Pin
 from advisor.managed.records import Entry, FileRecord
 from advisor.managed.types import Format
+from advisor.records import NamedTuple
 from advisor.slots import GONE, Gone, Slot, SlotChange, Value, same
 
 _KEPT = "you edited it since, so only advisor's own values were taken back and yours kept"

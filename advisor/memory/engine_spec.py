@@ -1,7 +1,9 @@
 """The engine as values: constants of one build, rules of each backend, defaults. Read from rules/engines/*.toml."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
+
+from advisor.records import NamedTuple
 
 _BACKEND_SCHEMA: dict[str, object] = {
     "device": "str",

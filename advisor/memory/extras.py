@@ -5,7 +5,7 @@ Source: llama.cpp b11434 src/llama-adapter.cpp, tools/mtmd/clip.cpp, common/spec
 
 from collections.abc import Mapping, Sequence
 from math import isqrt
-from typing import Any, NamedTuple
+from typing import Any
 
 from advisor.host import Device
 from advisor.memory.cache import place_cache
@@ -17,6 +17,7 @@ from advisor.memory.types import Extra, Interval
 from advisor.memory.weights import tensor_device_bytes
 from advisor.model.beside import Adapter, BesideTensor, Encoder, Projector
 from advisor.model.spec import ModelSpec
+from advisor.records import NamedTuple
 from advisor.settings import BesideSettings, RunSettings
 from advisor.units import round_up
 

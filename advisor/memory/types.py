@@ -1,8 +1,8 @@
 """The memory plan: bytes per device and component, as the engine itself accounts for them."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
+from advisor.records import NamedTuple
 from advisor.settings import RunSettings
 
 

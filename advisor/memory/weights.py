@@ -4,12 +4,12 @@ Source: llama.cpp b11434 src/llama-model-loader.cpp, ggml-alloc.c and the backen
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from advisor.ggml_types import GGML_TYPES, row_bytes
 from advisor.memory.engine_spec import BackendRules, EngineSpec
 from advisor.memory.placement import HOST, Overrides
 from advisor.model.spec import ModelSpec, WeightTensor
+from advisor.records import NamedTuple
 from advisor.settings import RunSettings
 from advisor.units import round_up
 

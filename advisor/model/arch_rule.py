@@ -1,10 +1,11 @@
 """What `rules/arch/<general.architecture>.toml` can say: where an architecture deviates from plain attention."""
 
 from collections.abc import Mapping
-from typing import NamedTuple, cast
+from typing import cast
 
 from advisor.model.style import PLAIN, Style, parse_style
 from advisor.model.style import SCHEMA as STYLE_SCHEMA
+from advisor.records import NamedTuple
 
 SCHEMA: dict[str, object] = {
     "architecture": "str",

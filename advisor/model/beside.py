@@ -3,13 +3,12 @@
 Source: llama.cpp b11434 src/llama-adapter.cpp (llama_adapter_lora_init_impl) and tools/mtmd/clip.cpp.
 """
 
-from typing import NamedTuple
-
 from advisor.errors import ModelError
 from advisor.ggml_types import GGML_TYPES, tensor_bytes
 from advisor.gguf_header.types import GgufHeader, TensorInfo
 from advisor.model.kinds import KIND_TEXT, kind_of
 from advisor.model.spec import ModelSpec
+from advisor.records import NamedTuple
 
 
 class BesideTensor(NamedTuple):

@@ -1,10 +1,10 @@
 """What a model is, as far as memory and speed go: one LayerSpec per block, one ModelSpec per file."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from advisor.gguf_header.types import Value
 from advisor.model.style import Style
+from advisor.records import NamedTuple
 
 
 class WeightTensor(NamedTuple):

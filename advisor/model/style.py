@@ -6,7 +6,9 @@ src/models/*.cpp of llama.cpp b11434.
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
+
+from advisor.records import NamedTuple
 
 
 class Style(NamedTuple):

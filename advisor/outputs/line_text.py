@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 from advisor.outputs.types import GONE, Gone, Slot, Value
+from advisor.records import NamedTuple
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|\Z)")
 _ENDS = ("\r\n", "\n", "\r")

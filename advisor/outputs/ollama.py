@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from advisor.errors import OutputError
 from advisor.gguf_header.errors import excerpt
@@ -19,6 +18,7 @@ from advisor.outputs.line_text import edit_lines
 from advisor.outputs.modelfile_text import GRAMMAR
 from advisor.outputs.types import Gone, OutputModel, Slot, Value
 from advisor.outputs.wanted import Wanted
+from advisor.records import NamedTuple
 
 SUFFIX = "-advisor"
 # Ollama runs these with one slot, whatever the service says (server/sched.go)

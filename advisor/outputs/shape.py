@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from advisor.errors import OutputError
 from advisor.gguf_header.errors import excerpt
 from advisor.outputs.types import GONE, Gone, Slot, Value
+from advisor.records import NamedTuple
 
 Path: TypeAlias = tuple[str | int, ...]  # keys and places in lists
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from advisor.memory.types import MemoryPlan
+from advisor.records import NamedTuple
 from advisor.slots import GONE, Gone, Slot
 
 __all__ = ["GONE", "Gone", "Output", "OutputModel", "Slot", "Value"]

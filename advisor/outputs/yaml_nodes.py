@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import warnings
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from advisor.errors import OutputError
 from advisor.gguf_header.errors import excerpt
 from advisor.outputs.tree_text import Entry, Node
+from advisor.records import NamedTuple
 
 _MAX_NODES = 200_000  # aliases unfolded: a few lines of them can stand for billions
 _COMMENT = re.compile(r"(?:^|(?<=[ \t]))#[^\r\n]*", re.MULTILINE)

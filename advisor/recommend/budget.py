@@ -1,10 +1,9 @@
 """What may be used: per device and of system memory, and whether a plan stays within it."""
 
-from typing import NamedTuple
-
 from advisor.host import HostSnapshot
 from advisor.memory.types import MemoryPlan
 from advisor.recommend.policy import Policy
+from advisor.records import NamedTuple
 
 
 class DeviceBudget(NamedTuple):

@@ -1,7 +1,6 @@
 """Which GPUs take part: a small or busy card can cost more than it brings."""
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from advisor.host import Device, HostSnapshot, with_devices
 from advisor.recommend.evaluate import Evaluator, Judged
@@ -11,6 +10,7 @@ from advisor.recommend.recommend import recommend_found
 from advisor.recommend.recommendation import Note, Recommendation
 from advisor.recommend.search import Found, Search, Wishes
 from advisor.recommend.words import layers_text, pace_text, tokens_text
+from advisor.records import NamedTuple
 
 
 class Team(NamedTuple):

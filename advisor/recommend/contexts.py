@@ -1,10 +1,9 @@
 """The question people ask first: how long a context, and does mine fit, for each cache type."""
 
-from typing import NamedTuple
-
 from advisor.recommend.budget import shared_bytes
 from advisor.recommend.evaluate import Judged
 from advisor.recommend.search import Search
+from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings
 
 WHOLE = "every layer on the GPU"

@@ -1,7 +1,7 @@
 """One candidate judged: its plan, whether it fits, how fast it is, and its cost for the intent."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from advisor.host import HostSnapshot
 from advisor.memory.engine_spec import EngineSpec
@@ -11,6 +11,7 @@ from advisor.memory.types import MemoryPlan
 from advisor.model.spec import ModelSpec
 from advisor.recommend.budget import Budget, Shortfall, shortfalls
 from advisor.recommend.policy import Intent, Policy
+from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings, RunSettings
 from advisor.speed import Speed, SpeedModel
 

@@ -1,9 +1,10 @@
 """Rules of judgement from rules/policy.toml as values."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from advisor.errors import UsageError
+from advisor.records import NamedTuple
 from advisor.speed import Turn
 
 _INTENT_SCHEMA: dict[str, object] = {

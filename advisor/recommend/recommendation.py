@@ -1,10 +1,9 @@
 """The answer: what was chosen and why, what else a person might want, what failed and by how much."""
 
-from typing import NamedTuple
-
 from advisor.recommend.budget import Budget
 from advisor.recommend.contexts import ContextTable
 from advisor.recommend.evaluate import Judged
+from advisor.records import NamedTuple
 from advisor.speed import Speed
 
 

@@ -4,12 +4,12 @@ Memory grows with n_ctx and with every layer or expert block moved to the GPU, s
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from advisor.ggml_types import BY_NAME
 from advisor.recommend.evaluate import Evaluator, Judged, cost
 from advisor.recommend.policy import Intent, Policy
 from advisor.recommend.solve import Border, everywhere, on_devices, settle, sketch_border
+from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings
 from advisor.speed import Speed
 from advisor.units import round_up

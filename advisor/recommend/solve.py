@@ -1,9 +1,9 @@
 """Finding the border of one knob: quick sketches say where it lies, exact plans walk to it."""
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from advisor.recommend.evaluate import Evaluator, Judged
+from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings
 
 Make = Callable[[int], RequestedSettings]

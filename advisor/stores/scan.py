@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
+from advisor.records import NamedTuple
 from advisor.stores import folder as plain_folder
 from advisor.stores import gpt4all, hugging_face, jan, llama_cache, lm_studio, ollama
 from advisor.stores.attach import attach

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
+
+from advisor.records import NamedTuple
 
 STORES = ("folder", "ollama", "huggingface", "lmstudio", "jan", "gpt4all", "llama-cache", "textgen")
 

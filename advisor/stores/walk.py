@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
 
+from advisor.records import NamedTuple
 from advisor.stores.files import leads_to, unreadable
 from advisor.stores.types import FileIdentity
 from advisor.stores.unfinished import CONTROL_ENDING, is_unfinished, mentions_gguf

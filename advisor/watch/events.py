@@ -10,8 +10,9 @@ import errno
 import os
 import select
 from collections.abc import Callable, Collection, Iterator
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
+from advisor.records import NamedTuple
 from advisor.watch.mounts import MOUNTINFO, Mount, around, is_silent, read_mounts
 from advisor.watch.roots import (
     BOTH,

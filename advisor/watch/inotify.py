@@ -12,7 +12,8 @@ import ctypes
 import errno
 import os
 import struct
-from typing import NamedTuple
+
+from advisor.records import NamedTuple
 
 # linux/inotify.h
 ATTRIB, CLOSE_WRITE, MOVED_FROM, MOVED_TO, CREATE, DELETE = 0x4, 0x8, 0x40, 0x80, 0x100, 0x200

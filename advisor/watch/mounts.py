@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from typing import NamedTuple
+
+from advisor.records import NamedTuple
 
 MOUNTINFO = "/proc/self/mountinfo"
 MAX_BYTES = 4 << 20

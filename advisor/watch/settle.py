@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import NamedTuple
+
+from advisor.records import NamedTuple
 
 # From the last byte to the batch: QUIET_S, then GATHER_S if nothing else happens and HOLD_S at most. That leaves a
 # second of the three within which a model that was copied in must stand in the enabled configs.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import NamedTuple
 
+from advisor.records import NamedTuple
 from advisor.watch import inotify
 from advisor.watch.inotify import Inotify, RawEvent
 from advisor.watch.roots import (

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from advisor.records import NamedTuple
 
 # why a pass is made, the weightiest last: requests that meet become one, under the weightiest reason
 FILES, ENGINE, HARDWARE, RESCAN, RELOAD, START = REASONS = (

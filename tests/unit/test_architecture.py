@@ -28,6 +28,7 @@ LEAVES = (
     "host",
     "llama_flags",
     "llama_variables",
+    "records",
     "rulebook",
     "slots",
     "whole_numbers",

@@ -4,8 +4,6 @@ Facts from ggml-alloc.c of llama.cpp b11434: leaves first, then explicit inputs,
 take over a parent's memory; memory returns when the last reader and the last view are gone; outputs never return.
 """
 
-from typing import NamedTuple
-
 from advisor.memory.graph.tensor import (
     BLOCK,
     F16,
@@ -19,6 +17,7 @@ from advisor.memory.graph.tensor import (
     row_size,
     strides,
 )
+from advisor.records import NamedTuple
 
 UNBOUNDED = 1 << 62
 

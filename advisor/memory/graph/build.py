@@ -3,8 +3,6 @@
 Facts from llama-graph.cpp and llama-kv-cache.cpp of llama.cpp b11434.
 """
 
-from typing import NamedTuple
-
 from advisor.memory.graph.model import BLOCK_NAME, CPU, HOST_NAMES, GraphModel, GraphPlacement, GraphSettings, Hyper
 from advisor.memory.graph.sched import Graph
 from advisor.memory.graph.tensor import (
@@ -25,6 +23,7 @@ from advisor.memory.graph.tensor import (
     set_rows,
     view_2d,
 )
+from advisor.records import NamedTuple
 
 
 class CacheInput(NamedTuple):

@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from advisor.model.style import PLAIN, Style
+from advisor.records import NamedTuple
 
 CPU = -1
 

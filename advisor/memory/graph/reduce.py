@@ -3,9 +3,8 @@
 Blocks keep their numbers: weights, devices and caches stay those of the real ones.
 """
 
-from typing import NamedTuple
-
 from advisor.memory.graph.model import BLOCK_NAME, CPU, GraphModel, GraphPlacement, Hyper
+from advisor.records import NamedTuple
 
 MAX_PERIOD = 8
 LEAD = 2

@@ -5,10 +5,9 @@ round; only addresses differ. Two logged rounds give that program, and running i
 free lists and the peak exactly as the full graph would.
 """
 
-from typing import NamedTuple
-
 from advisor.memory.graph.alloc import Allocator, Event
 from advisor.memory.graph.tensor import Tensor
+from advisor.records import NamedTuple
 
 TAKE, INHERIT, GIVE = 0, 1, 2
 
