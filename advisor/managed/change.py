@@ -16,7 +16,7 @@ from advisor.gguf_header.errors import printable
 from advisor.managed.atomic import Standing, digest, look, remove_file, staged
 from advisor.managed.ledger import Ledger
 from advisor.managed.merge import Merge, Pin, merge
-from advisor.managed.records import Entry, FileRecord, Intent
+from advisor.managed.records import Entry, FileRecord, Intent, alike
 from advisor.managed.types import Format
 from advisor.records import NamedTuple
 from advisor.slots import GONE, Gone, Slot, SlotChange, Value, is_plain, same, shown
@@ -181,7 +181,7 @@ def apply_change(planned: PlannedChange, ledger: Ledger, *, now_s: float, keep: 
     if ledger.files.get(path) != planned.known:
         raise OutputError(f"{printable(path)} was changed by another advisor just now; try again.")
     if before == after:
-        if planned.record != planned.known and (planned.known or (planned.record and planned.record.wrote)):
+        if not alike(planned.record, planned.known) and (planned.known or (planned.record and planned.record.wrote)):
             ledger.commit(path, planned.record)
         return False
     assert standing is not None

@@ -6,7 +6,7 @@ from typing import Any
 
 from advisor.managed.merge import Ours, Pin
 from advisor.records import NamedTuple
-from advisor.slots import GONE, Gone, Slot, SlotChange, Value
+from advisor.slots import GONE, Gone, Slot, SlotChange, Value, same
 
 
 class Entry(NamedTuple):
@@ -47,6 +47,16 @@ class FileRecord(NamedTuple):
     def backups(self) -> set[str]:
         """Names of the copies that the history refers to."""
         return {entry.backup for entry in self.history if entry.backup is not None}
+
+
+def alike(one: FileRecord | None, other: FileRecord | None) -> bool:
+    """Whether two records say the same; to Python itself false would be 0."""
+    if one is None or other is None:
+        return one is other
+    slots = [({s: list(v) for s, v in a.items()}, {s: list(v) for s, v in b.items()}) for a, b in
+             ((one.wrote, other.wrote), (one.pinned, other.pinned))]  # fmt: skip
+    bare = [record._replace(wrote={}, pinned={}) for record in (one, other)]
+    return bare[0] == bare[1] and all(same(a, b) for a, b in slots)
 
 
 class Intent(NamedTuple):

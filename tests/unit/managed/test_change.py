@@ -334,3 +334,13 @@ def test_false_and_0_are_two_values(shared):
     shared.write(shared.text + "\n")  # edited: from here on slot by slot
     shared.uninstall()
     assert json.loads(shared.text) == {}
+
+
+def test_the_user_may_change_false_to_0(shared):
+    shared.write("{}")
+    shared.apply(ngl=1)
+    for value in (False, 0):
+        shared.write(json.dumps({"ngl": value}))
+        shared.apply(ngl=1)
+        with open_ledger(shared.state) as ledger:
+            assert ledger.files[str(shared.file)].pinned["ngl",].theirs is value
