@@ -27,8 +27,8 @@ from advisor.cli.keeping import (
 def command(targets: tuple[str, ...], every: bool, adopt: bool, as_json: bool) -> int:
     """Write what `advisor diff` shows, and tell running engines; each file can be taken back with `advisor undo`.
 
-    Without TARGET: all that are enabled. Exit status: 0 everything stands as wanted, 1 something could not be written
-    or told, 2 wrong usage.
+    Without TARGET: all that are enabled. Exit status: 0 the files stand as wanted (models that a format cannot
+    carry are named and left out), 1 a file could not be written or an engine told, 2 wrong usage.
     """
     from advisor.managed.ledger import open_ledger
 

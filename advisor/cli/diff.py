@@ -23,7 +23,7 @@ def command(targets: tuple[str, ...], adopt: bool, as_json: bool) -> int:
     """What `advisor apply` would change, as a diff; nothing is written.
 
     Without TARGET: all of the configuration, also those that are not enabled. Exit status: 0, whether or not there are
-    changes; 1 an error; 2 wrong usage.
+    changes; 1 a file that cannot be changed or another error; 2 wrong usage.
     """
     from advisor.managed.ledger import read_ledger
 
@@ -34,4 +34,5 @@ def command(targets: tuple[str, ...], adopt: bool, as_json: bool) -> int:
         print_json("advisor.diff/1", look, changes, None)
     else:
         print_changes(look, changes, diffs=True)
-    return 1 if any(made.failure for made in look.passes) else 0
+    refused = any(each.planned.refused and not each.held for those in changes.values() for each in those)
+    return 1 if refused or any(made.failure for made in look.passes) else 0

@@ -78,6 +78,10 @@ def print_changes(look: Look, changes: Mapping[str, Sequence[FileChange]], *, di
             say(f"{printable(change.planned.path)}: {_yours(change.planned.pinned)}.")
     for text in notes(everything):
         say(text)
+    for made in look.passes:
+        covered = any(each.models for each in changes.get(made.target.name, ()))
+        if not (made.failure or made.problems or covered):
+            say(f"{made.target.name}: no model is there for it.")
     if diffs and changing:
         off = [made.target.name for made in look.passes if not made.target.enabled and changes.get(made.target.name)]
         hint = f"; not enabled: {', '.join(off)}" if off else ""

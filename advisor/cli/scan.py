@@ -26,19 +26,22 @@ if TYPE_CHECKING:
 def command(folders: tuple[str, ...], intent: str, no_cache: bool, **values: Any) -> int:
     """Every model on this machine with its verdict: does it fit, how long a context, how fast.
 
-    Looks into Ollama, the Hugging Face and llama.cpp caches, LM Studio, Jan and GPT4All, or into the FOLDERs alone,
-    which may be plain or laid out as one of these. 'advisor recommend MODEL' says more about one model.
+    Looks into Ollama, the Hugging Face and llama.cpp caches, LM Studio, Jan, GPT4All and the folders of the
+    configuration, or into the FOLDERs alone, which may be plain or laid out as one of these. 'advisor recommend MODEL'
+    says more about one model.
     Exit status: 0, 1 when a FOLDER cannot be read, 2 wrong usage.
     """
     from advisor.app import App
     from advisor.cli.progress import Progress
     from advisor.cli.scan_plan import Question, RememberingPlanner
+    from advisor.keeper import read_settings
     from advisor.recommend.policy import parse_policy
     from advisor.steady import steady
     from advisor.stores.cache import Cache, cache_folder
     from advisor.stores.scan import scan_stores
 
     hardware = take_hardware(values)
+    settings = read_settings(os.environ) if not folders else None
     app = App(values["rules_folder"])
     parse_policy(app.required("policy.toml")).intent(intent)
     engine = app.engine(values["engine"])
@@ -57,8 +60,8 @@ def command(folders: tuple[str, ...], intent: str, no_cache: bool, **values: Any
         question = Question(host, engine, values["tool"], intent, hardware.now, hardware.keep_free_bytes)
         reports = scan_stores(
             os.environ,
-            folders,
-            include_defaults=not folders,
+            settings.folders if settings is not None else folders,
+            include_defaults=settings.stores if settings is not None else False,
             cache=cache,
             progress=lambda done, n: progress.show("reading models", done, n),
         )

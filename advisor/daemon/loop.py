@@ -23,6 +23,7 @@ from advisor.watch.worker import Change, Summary, Watched, Worker
 
 RESCAN_S = 15 * 60.0  # for what no event told
 HARDWARE_S = 5 * 60.0  # cards and drivers
+MOST_UNTIL_AGAIN_S = 60.0  # a file that could not be written, an engine that did not listen
 FIRST_RETRY_S, LAST_RETRY_S = 10.0, 15 * 60.0
 
 
@@ -200,13 +201,15 @@ class Daemon:
     def _done(self, request: Request, summary: Summary) -> None:
         if self._should_stop():  # cut short: what it did not come to is asked for again
             self._ask(Request(work.RESCAN, None))
+        elif summary.again:
+            self._try_again(MOST_UNTIL_AGAIN_S)
         elif request.changed is None:
             self._retry_due, self._retry_s, self._report.failed = None, 0.0, ""
         self._report.done(summary)
 
-    def _try_again(self) -> None:
+    def _try_again(self, most_s: float = LAST_RETRY_S) -> None:
         """Over everything, since it is not known how far the pass came."""
-        self._retry_s = min(max(self._retry_s * 2, FIRST_RETRY_S), LAST_RETRY_S)
+        self._retry_s = min(max(self._retry_s * 2, FIRST_RETRY_S), most_s)
         self._retry_due = self._clock() + self._retry_s
 
     def _watch(self) -> None:

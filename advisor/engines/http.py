@@ -2,8 +2,9 @@
 
 import ipaddress
 import json
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -12,6 +13,7 @@ from advisor.records import NamedTuple
 
 TIME_LIMIT_S = 10.0
 MAX_ANSWER_BYTES = 16 << 20
+_LOOK_AGAIN_S = 0.2
 
 
 class Address(NamedTuple):
@@ -69,9 +71,41 @@ def is_this_machine(host: str) -> bool:
 
 
 def ask(
-    address: Address, method: str, path: str, body: Mapping[str, Any] | None = None, *, seconds: float = TIME_LIMIT_S
+    address: Address,
+    method: str,
+    path: str,
+    body: Mapping[str, Any] | None = None,
+    *,
+    seconds: float = TIME_LIMIT_S,
+    waiting: Callable[[], object] | None = None,
 ) -> Answer:
-    """One request and its answer, in all within `seconds`. Raises EngineError when there is none that can be used."""
+    """One request and its answer, in all within `seconds`. Raises EngineError when there is none that can be used.
+
+    `waiting` is called a few times a second until then; once it returns something true the answer is given up.
+    """
+    if waiting is None:
+        return _ask(address, method, path, body, seconds)
+    results: list[Answer | BaseException] = []
+
+    def work() -> None:
+        try:
+            results.append(_ask(address, method, path, body, seconds))
+        except BaseException as error:
+            results.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)  # it ends within its time, also when nobody waits any more
+    thread.start()
+    while thread.is_alive():
+        if waiting():
+            raise EngineError(f"{address.shown} was not waited for; it is told at the next pass.")
+        thread.join(_LOOK_AGAIN_S)
+    (result,) = results
+    if isinstance(result, BaseException):
+        raise result
+    return result
+
+
+def _ask(address: Address, method: str, path: str, body: Mapping[str, Any] | None, seconds: float) -> Answer:
     import http.client
 
     deadline = time.monotonic() + seconds

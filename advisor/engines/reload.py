@@ -5,12 +5,19 @@ unloaded, a preset it cannot read gives status 500 and leaves the old list. Loca
 llama-swap with -watch-config notices by itself. Ollama has no file: its tag is made through the interface itself.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from advisor.engines.http import Address, ask
 from advisor.errors import EngineError
 from advisor.records import NamedTuple
+
+
+class TakenTagError(EngineError):
+    """A tag that was to be made is there already, made by somebody else."""
+
+
+Waiting = Callable[[], object]  # see advisor.engines.http.ask
 
 
 class Reloaded(NamedTuple):
@@ -20,9 +27,11 @@ class Reloaded(NamedTuple):
     differs: tuple[str, ...] = ()
 
 
-def reload_llama_server(address: Address, wanted: Mapping[str, Mapping[str, str]]) -> Reloaded:
+def reload_llama_server(
+    address: Address, wanted: Mapping[str, Mapping[str, str]], waiting: Waiting | None = None
+) -> Reloaded:
     """Make a router read its preset again; `wanted` = options by model as they were written. Raises EngineError."""
-    answer = ask(address, "GET", "/models?reload=1")
+    answer = ask(address, "GET", "/models?reload=1", waiting=waiting)
     if answer.status != 200:
         raise EngineError(
             f"{address.shown} refused the changed preset (status {answer.status}{_said(answer.body)}) and keeps the "
@@ -42,21 +51,36 @@ def reload_llama_server(address: Address, wanted: Mapping[str, Mapping[str, str]
     return Reloaded(f"{address.shown} read the preset again and lists {models}.", tuple(differs))
 
 
-def reload_localai(address: Address) -> Reloaded:
+def reload_localai(address: Address, waiting: Waiting | None = None) -> Reloaded:
     """Make LocalAI read its model files again. Raises EngineError."""
-    answer = ask(address, "POST", "/models/reload", {})
+    answer = ask(address, "POST", "/models/reload", {}, waiting=waiting)
     if not 200 <= answer.status < 300:
         raise EngineError(f"{address.shown} did not reload (status {answer.status}{_said(answer.body)}).")
     return Reloaded(f"{address.shown} read its model files again.")
 
 
-def create_ollama(address: Address, tag: str, base: str, parameters: Mapping[str, Any]) -> Reloaded:
-    """Make or renew the derived tag `tag` from `base` and read its parameters back. Raises EngineError."""
+def create_ollama(
+    address: Address,
+    tag: str,
+    base: str,
+    parameters: Mapping[str, Any],
+    waiting: Waiting | None = None,
+    *,
+    new: bool = False,
+) -> Reloaded:
+    """Make or renew the derived tag `tag` from `base` and read its parameters back.
+
+    Raises EngineError, also when a `new` one is there already: then somebody else made it.
+    """
+    if new and ask(address, "POST", "/api/show", {"model": tag}, waiting=waiting).status == 200:
+        raise TakenTagError(
+            f"{address.shown} has a {tag} that advisor did not make; give it another name or remove it."
+        )
     body = {"model": tag, "from": base, "parameters": dict(parameters), "stream": False}
-    answer = ask(address, "POST", "/api/create", body, seconds=30.0)
+    answer = ask(address, "POST", "/api/create", body, seconds=30.0, waiting=waiting)
     if answer.status != 200:
         raise EngineError(f"{address.shown} did not make {tag} (status {answer.status}{_said(answer.body)}).")
-    shown = ask(address, "POST", "/api/show", {"model": tag})
+    shown = ask(address, "POST", "/api/show", {"model": tag}, waiting=waiting)
     lines = shown.body.get("parameters", "") if isinstance(shown.body, dict) else ""
     said = dict(line.split(None, 1) for line in str(lines).split("\n") if len(line.split(None, 1)) == 2)
     differs = [
@@ -67,9 +91,9 @@ def create_ollama(address: Address, tag: str, base: str, parameters: Mapping[str
     return Reloaded(f"{address.shown} holds {tag}", tuple(differs))
 
 
-def delete_ollama(address: Address, tag: str) -> None:
+def delete_ollama(address: Address, tag: str, waiting: Waiting | None = None) -> None:
     """Remove a derived tag; one that is gone already is fine. Raises EngineError."""
-    answer = ask(address, "DELETE", "/api/delete", {"model": tag})
+    answer = ask(address, "DELETE", "/api/delete", {"model": tag}, waiting=waiting)
     if answer.status not in (200, 404):
         raise EngineError(f"{address.shown} did not remove {tag} (status {answer.status}{_said(answer.body)}).")
 

@@ -14,7 +14,7 @@ from advisor.host import HostSnapshot
 from advisor.keeper.changes import Applied, FileChange, apply_changes, plan_changes
 from advisor.keeper.models import is_own_tag, with_ids
 from advisor.keeper.passes import Passes, TargetPass
-from advisor.keeper.reload import owed_for, tell_engine
+from advisor.keeper.reload import NEW, owed_for, tell_engine
 from advisor.keeper.seen import Seen, SeenModel, devices, is_away, is_below, read_seen, unreachable, write_seen
 from advisor.keeper.settings import KeeperSettings
 from advisor.keeper.targets import Target
@@ -183,7 +183,7 @@ class Keeper:
                     continue
                 path = one.change.planned.path
                 if one.written or (made.target.format == "ollama" and _other_files(models.get(path), one)):
-                    debts[path] = owed_for(one)
+                    debts[path] = owed_for(one) or (NEW if debts.get(path) == NEW else "")
                 models[path] = dict(one.change.models)
                 if not one.change.models:
                     del models[path]

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from advisor.engines.http import Address, parse_address
-from advisor.engines.reload import Reloaded, create_ollama, delete_ollama, reload_llama_server, reload_localai
+from advisor.engines.reload import (
+    Reloaded,
+    TakenTagError,
+    create_ollama,
+    delete_ollama,
+    reload_llama_server,
+    reload_localai,
+)
+from advisor.errors import EngineError
 from advisor.keeper.changes import Applied
 from advisor.keeper.passes import TargetPass
 from advisor.keeper.targets import Target
@@ -14,6 +22,7 @@ from advisor.managed.records import FileRecord
 from advisor.outputs.ollama import Ollama, derived_tag
 from advisor.slots import GONE, Value
 
+NEW = "?"  # owed: a tag that advisor has not made yet, and that must not be there
 # what a person has to do where nobody can be told
 BY_HAND = {
     "llama-server-preset": "restart the router, or set its url in the configuration so that it is told.",
@@ -43,7 +52,7 @@ def tell_engine(
     Raises EngineError when it does not do it.
     """
     if target.url is None or not target.reload or target.format not in ("llama-server-preset", "localai", "ollama"):
-        gone = [tag for tag in owed.values() if tag]
+        gone = [tag for tag in owed.values() if tag not in ("", NEW)]
         texts = [f"run 'ollama rm {' '.join(gone)}'."] if gone else []
         if any(one.written and one.change.planned.after is not None for one in applied):
             texts.append(BY_HAND[target.format])
@@ -56,7 +65,7 @@ def tell_engine(
     if target.format == "ollama":
         return _tell_ollama(address, made, applied, owed, progress)
     if target.format == "localai":
-        done = reload_localai(address)
+        done = reload_localai(address, progress)
     else:
         wanted: dict[str, dict[str, str]] = {}
         for file in made.files:
@@ -65,7 +74,7 @@ def tell_engine(
                     wanted.setdefault(slot[0], {})[slot[1]] = str(value)
         for pin in (pin for one in applied for pin in one.change.planned.pinned):
             wanted.get(pin.slot[0], {}).pop(pin.slot[-1], None)
-        done = reload_llama_server(address, wanted)
+        done = reload_llama_server(address, wanted, progress)
     owed.clear()
     return done
 
@@ -73,7 +82,10 @@ def tell_engine(
 def owed_for(one: Applied) -> str:
     """What is owed to the engine after a file was written, as `Seen.owed` has it."""
     planned = one.change.planned
-    return "" if one.change.models or planned.known is None else tag_of(planned.known)
+    if one.change.models:
+        ollama = planned.format is not None and planned.format.name == "ollama"
+        return NEW if ollama and planned.known is None else ""
+    return "" if planned.known is None else tag_of(planned.known)
 
 
 def tag_of(record: FileRecord) -> str:
@@ -92,23 +104,32 @@ def _tell_ollama(
     """Make the tags of Modelfiles, and remove those whose Modelfile was removed."""
     texts: list[str] = []
     differs: list[str] = []
+    refused: list[str] = []
     by_path = {file.path: file for file in made.files}
     pinned = {one.change.planned.path: one.change.planned.pinned for one in applied}
     for path, tag in list(owed.items()):
         progress()
         file = by_path.get(path)
-        if tag:
-            delete_ollama(address, tag)
+        if tag not in ("", NEW):
+            delete_ollama(address, tag, progress)
             texts.append(f"{address.shown} no longer holds {tag}")
         elif file is not None:
             assert isinstance(file.output, Ollama)
             (model,) = file.models.values()
             body = file.output.create_request(model)
             parameters = _with_pins(body["parameters"], pinned.get(path, ()))
-            done = create_ollama(address, str(body["model"]), str(body["from"]), parameters)
+            try:
+                done = create_ollama(
+                    address, str(body["model"]), str(body["from"]), parameters, progress, new=tag == NEW
+                )
+            except TakenTagError as error:  # the others are made all the same
+                refused.append(str(error))
+                continue
             texts.append(done.text)
             differs += done.differs
         del owed[path]
+    if refused:
+        raise EngineError(" ".join(refused))
     return Reloaded("; ".join(texts), tuple(differs))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from advisor.errors import EngineError
 from advisor.keeper.passes import TargetPass
-from advisor.keeper.reload import BY_HAND, tag_of, tell_engine
+from advisor.keeper.reload import BY_HAND, NEW, tag_of, tell_engine
 from advisor.keeper.seen import is_below, read_seen, write_seen
 from advisor.keeper.settings import KeeperSettings
 from advisor.managed.records import FileRecord
@@ -28,7 +28,10 @@ def tell_undone(settings: KeeperSettings, state_folder: str, undone: Mapping[str
         if not mine:
             continue
         debts = owed.setdefault(target.name, {})
-        debts.update({path: "" if os.path.lexists(path) else tag_of(record) for path, record in mine.items()})
+        for path, record in mine.items():
+            never_made = debts.pop(path, "") == NEW and not os.path.lexists(path)
+            if not never_made:
+                debts[path] = "" if os.path.lexists(path) else tag_of(record)
         try:
             text = tell_engine(target, TargetPass(target), (), debts).text
             remains = any(os.path.lexists(path) for path in mine)

@@ -95,7 +95,9 @@ class KeeperWorker:
         failures += notes(everything)
         models = f"{look.n_models} model{'' if look.n_models == 1 else 's'}"
         status = f"{models}, {len(enabled)} of {len(keeper.settings.targets)} targets enabled"
-        return Summary(status, tuple(lines), tuple(waits), tuple(stays), tuple(dict.fromkeys(failures)))
+        again = any(each.planned.refused is not None for each in everything if each.target in enabled)
+        again = again or any(one.error is not None or any(each.error for each in one.applied) for one in told)
+        return Summary(status, tuple(lines), tuple(waits), tuple(stays), tuple(dict.fromkeys(failures)), again)
 
 
 def _lines(told: Told, said: set[str]) -> list[Change]:

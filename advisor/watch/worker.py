@@ -42,6 +42,7 @@ class Summary(NamedTuple):
     pending: tuple[str, ...] = ()
     pinned: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
+    again: bool = False  # something that could not be written or told may go well in a while
 
 
 class Worker(Protocol):

@@ -220,6 +220,18 @@ def test_a_failed_pass_is_made_up_for_although_another_one_went_well(stage):
     assert stage.status()["failures"] == []
 
 
+def test_what_may_go_well_later_is_tried_again_within_a_minute(stage):
+    stage.worker.summary = Summary("2 models", failures=("x cannot be written.",), again=True)
+    stage.started()
+    passes = stage.run(200, 1)
+    assert len(passes) >= 5
+    assert set(passes) == {(RESCAN, None)}
+    stage.worker.summary = Summary("2 models")
+    stage.run(61, 1)
+    assert stage.run(200, 1) == []
+    assert stage.status()["failures"] == []
+
+
 def test_a_bug_in_the_worker_ends_nothing(stage):
     stage.worker.fails = ZeroDivisionError("division by zero")
     stage.daemon.begin()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from advisor.watch.worker import START
 from tests.tools.stand_in import Handler, StandIn
 from tests.tools.stores import LIBRARY, pull
 from tests.tools.tiny_models import tiny_model
@@ -172,9 +175,17 @@ def test_nobody_listens(world: World) -> None:
 @pytest.fixture
 def ollama(world: World, server: StandIn) -> StandIn:
     world.configure(OLLAMA, ROUTER, more=engine("ollama", url=server.url))
-    parameters = "num_ctx 4096\nnum_gpu 3\nnum_batch 512"
+
+    def show(handler: Handler) -> None:
+        """Only what was made before is there."""
+        tag = server.asked[-1][2]["model"]
+        if any(path == "/api/create" and body["model"] == tag for _, path, body in server.asked):
+            answer(handler, {"parameters": "num_ctx 4096\nnum_gpu 3\nnum_batch 512"})
+        else:
+            handler.send_error(404)
+
     server.answers.update({
-        ("POST", "/api/create"): (200, {"status": "success"}), ("POST", "/api/show"): (200, {"parameters": parameters}),
+        ("POST", "/api/create"): (200, {"status": "success"}), ("POST", "/api/show"): (200, show),
         ("DELETE", "/api/delete"): (200, b""),
     })  # fmt: skip
     return server
@@ -313,3 +324,34 @@ def test_localai(world: World, server: StandIn) -> None:
     assert "read its model files again" in world.apply()
     world.apply()
     assert len(server.asked) == 2
+
+
+def test_a_tag_that_somebody_else_made_is_left_alone(world: World, server: StandIn) -> None:
+    pull(world.home / ".ollama/models", f"{LIBRARY}/tiny/latest", tiny_model("tiny"))
+    world.configure('format = "ollama"\npath = "~/ollama"', more=engine("ollama", url=server.url))
+    server.answers["POST", "/api/show"] = (200, {"parameters": "temperature 1"})
+    server.answers["POST", "/api/create"] = (200, {"status": "success"})
+    server.answers["DELETE", "/api/delete"] = (200, None)
+    for _ in range(2):
+        assert "tiny:latest-advisor that advisor did not make" in world.run("apply")[2]
+    world.run("undo", "--all")
+    assert {asked[:2] for asked in server.asked} == {("POST", "/api/show")}
+
+
+def test_a_hung_engine_holds_nobody_up(world: World, server: StandIn) -> None:
+    world.add("m.gguf")
+    world.configure(ROUTER, more=engine("llama.cpp", url=server.url))
+    server.answers[RELOAD] = (200, lambda handler: time.sleep(3))
+    daemon, calls = worker(), []
+
+    def should_stop() -> bool:
+        calls.append(time.monotonic())
+        return bool(server.asked)
+
+    daemon.reload()
+    started = time.monotonic()
+    summary = daemon.refresh(START, None, should_stop)
+    assert time.monotonic() - started < 2
+    assert any("was not waited for" in text for text in summary.failures)
+    assert summary.again
+    assert max(after - before for before, after in pairwise(calls)) < 1

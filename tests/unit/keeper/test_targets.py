@@ -54,7 +54,7 @@ def test_a_file_that_is_not_ours(world: World) -> None:
     assert "was not written by advisor and is left alone; --adopt" in refused(world)
     assert other.read_text() == "version = 1\n[x]\nmodel = /x.gguf\n"
     status, _, err = world.run("diff")
-    assert (status, len(sentences(err))) == (0, 1)
+    assert (status, len(sentences(err))) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -268,3 +268,20 @@ def test_apply_while_another_advisor_changes_files(world: World, monkeypatch: py
         assert world.run("diff")[0] == 0
     assert not world.preset.exists()
     world.apply()
+
+
+def test_what_cannot_be_written_is_tried_again(world: World) -> None:
+    world.add("m.gguf")
+    world.configure(ROUTER)
+    world.preset.mkdir()
+    daemon = worker()
+    assert go(daemon).again
+    world.preset.rmdir()
+    assert not go(daemon, "rescan").again
+    assert world.sections()["m"]
+
+
+def test_a_target_without_models_says_so(world: World) -> None:
+    world.add("m.gguf")
+    world.configure(router=ROUTER, jan='format = "jan"\npath = "~/jan"')
+    assert "jan: no model is there for it." in world.run("diff")[2]
