@@ -173,7 +173,7 @@ LINES = {  # sections, how a text opens one, a line with a key, a key's slot, va
 @CHECKS
 @given(data=st.data())
 def test_the_last_section_and_new_ones_change_together(name, data):
-    """Never refused, in whatever order the changes come: the last section's new keys and new sections meet at the end."""
+    """Never refused, in whatever order: the last section's new keys and new sections meet at the end."""
     output, (sections, opening, line, slot_of, keys) = load(name), LINES[name]
     there = data.draw(st.lists(st.sampled_from(sections), unique=True, min_size=1))
     newline = data.draw(st.sampled_from(["\n", "\r\n"]))
