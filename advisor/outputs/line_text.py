@@ -107,7 +107,8 @@ def _edit(text: str, changes: Mapping[Slot, Value | Gone], grammar: Grammar) -> 
             splices.append((row.value_start, row.value_end, fresh))
         else:
             new.setdefault(grammar.section_of(slot), []).append(grammar.new_line(slot, value))
-    for section, lines in new.items():
+    # what is added to the last section stands before a new one, although both go to the same place
+    for section, lines in sorted(new.items(), key=lambda item: item[0] not in sections):
         block = "".join(line + newline for line in lines)
         if section in sections:
             place = sections[section].end

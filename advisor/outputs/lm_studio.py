@@ -64,6 +64,7 @@ class LmStudio(Format):
 
     def _slots(self, model: OutputModel, _: frozenset[str] | None) -> dict[Slot, Value]:
         wanted = Wanted(model, self.title)
+        wanted.gguf_name()
         settings = wanted.settings
         kinds = (settings.cache_type_k, settings.cache_type_v)
         if not _CACHE_TYPES.issuperset(kinds):

@@ -8,7 +8,6 @@ dash are split like a shell does.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 
@@ -62,7 +61,7 @@ class TextGenerationWebui(Format):
     def _slots(self, model: OutputModel, supported: frozenset[str] | None) -> dict[Slot, Value]:
         wanted = Wanted(model, self.title)
         settings = wanted.settings
-        file_name = os.path.basename(model.model_path)
+        file_name = wanted.gguf_name()
         check_printable(file_name, "file name", model.id)
         if not model.plan.flash_attn:
             wanted.refuse("flash attention is always on there; plan with -fa on")

@@ -80,6 +80,13 @@ class Wanted:
             self.refuse("it cannot be told to which of several GPUs the layers go; plan for one GPU")
         self.drop("tensor-split", "main-gpu", "split-mode")
 
+    def gguf_name(self) -> str:
+        """The file's name, for programs that know models by it. Raises OutputError unless it ends in .gguf."""
+        name = os.path.basename(self.model.model_path)
+        if not name.lower().endswith(".gguf"):
+            self.refuse(f"it finds only files that end in .gguf, not '{excerpt(name)}'; link it under such a name")
+        return name
+
     def finish(self) -> None:
         """Raise OutputError when something is left that the format has no word for."""
         if self._rest:

@@ -159,6 +159,43 @@ def test_what_was_added_and_taken_out_again_leaves_the_text_as_it_was(name, data
     assert restored == text
 
 
+LINES = {  # sections, how a text opens one, a line with a key, a key's slot, values
+    "llama-server-preset": (["m3", "aaa", "zz 9"], "[{}]", "{} = {}", lambda s, key: (s, key),
+                            ["ctx-size", "threads", "cache-type-k", "model"]),
+    "ramalama": (["ramalama", "ramalama.runtimes.llama_cpp", "other"], "[{}]", "{} = '{}'",
+                 lambda s, key: (*s.split("."), key), ["ctx_size", "threads", "ngl"]),
+    "env-file": ([""], "", "{}={}", lambda _, key: (key,), ["A", "B", "LLAMA_ARG_MODEL"]),
+    "ollama": ([""], "FROM x", "PARAMETER {} {}", lambda _, key: ("PARAMETER", key), ["num_ctx", "stop", "num_gpu"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LINES)
+@CHECKS
+@given(data=st.data())
+def test_the_last_section_and_new_ones_change_together(name, data):
+    """Never refused, in whatever order: the last section's new keys and new sections meet at the end."""
+    output, (sections, opening, line, slot_of, keys) = load(name), LINES[name]
+    there = data.draw(st.lists(st.sampled_from(sections), unique=True, min_size=1))
+    newline = data.draw(st.sampled_from(["\n", "\r\n"]))
+    lines = []
+    for section in there:
+        lines += [opening.format(section)] if opening else []
+        lines += [line.format(key, 1) for key in data.draw(st.lists(st.sampled_from(keys), unique=True))]
+    text = newline.join(lines) + data.draw(st.sampled_from([newline, "", newline + newline]))
+    before = output.parse(text)
+    last = [slot_of(there[-1], key) for key in keys]
+    other = [slot_of(section, key) for section in sections if section not in there[:-1] for key in keys]
+    slots = data.draw(
+        st.tuples(*(st.lists(st.sampled_from(some), unique=True, min_size=1) for some in (other, last))).flatmap(
+            lambda both: st.permutations(list(dict.fromkeys([*both[0], *both[1]])))
+        )
+    )
+    changes = {slot: data.draw(st.sampled_from(["2", "x", GONE])) for slot in slots}
+    after = output.edit(text, changes)
+    assert identity_of(output.parse(after)) == identity_of(applied(before, changes))
+    assert after.endswith(newline) == text.endswith(newline) or not text or not after
+
+
 @pytest.mark.parametrize("name", FORMATS)
 @CHECKS
 @given(data=st.data())

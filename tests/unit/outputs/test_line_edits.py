@@ -33,6 +33,13 @@ RAMALAMA = load("ramalama")
         # a new key after the last one of its section, a new section at the end
         ("[a]\nx=1\n\n; b\n[b]\ny=2", {("a", "fit"): "off"}, "[a]\nx=1\nfit = off\n\n; b\n[b]\ny=2"),
         ("[b]\ny=2", {("a", "fit"): "off"}, "[b]\ny=2\n[a]\nfit = off"),
+        # a new section comes after what is new in the last one
+        (
+            "[a]\nx=1\n[b]\ny=2\n",
+            {("c", "fit"): "on", ("b", "fit"): "off"},
+            "[a]\nx=1\n[b]\ny=2\nfit = off\n[c]\nfit = on\n",
+        ),
+        ("v = 1\n[b]\ny=2", {("c", "fit"): "on", ("b", "fit"): "off"}, "v = 1\n[b]\ny=2\nfit = off\n[c]\nfit = on"),
         ("", {("a", "kv-offload"): "false"}, "[a]\nno-kv-offload = true\n"),
         ("[a] ; h\r", {("a", "fit"): "off"}, "[a] ; h\rfit = off\r"),
         # a repeated section replaces the earlier one

@@ -246,6 +246,15 @@ def test_lm_studios_file_lies_where_the_model_does():
             output.file_name(asked._replace(model_path=bad))
 
 
+@pytest.mark.parametrize("name", ["text-generation-webui", "lm-studio"])
+@pytest.mark.parametrize("file", ["sha256-1234567890abcdef", "q.gguf.part", "gguf"])
+def test_a_file_that_the_program_would_not_find_by_its_name(name, file):
+    output, asked = fitting(name)
+    with pytest.raises(OutputError, match=f"^qwen3: .* only files that end in .gguf, not '{file}'; link it"):
+        output.slots([asked._replace(model_path=f"/srv/blobs/a/{file}")], None)
+    assert output.slots([asked._replace(model_path="/srv/a/b/Q.GGUF")], None)
+
+
 def test_localais_model_is_named_below_its_folder():
     output = load("localai")
     asked = model(path="/srv/models/sub/q.gguf")
