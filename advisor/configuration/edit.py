@@ -18,6 +18,7 @@ from advisor.configuration.check import dotted
 from advisor.configuration.lines import Path, Span, locate
 from advisor.configuration.read import parse
 from advisor.configuration.schema import BY_NAME, TOP, Key, Table
+from advisor.configuration.values import SecretError
 from advisor.errors import ConfigError, UsageError
 from advisor.gguf_header.errors import excerpt, printable
 
@@ -62,6 +63,8 @@ def read_value(key: Key, text: str) -> Any:
     for value in tries:
         try:
             key.read(value)
+        except SecretError as error:
+            raise UsageError(f"{key.name} cannot be set so: {error}.") from None
         except ValueError as error:
             reason = str(error) if str(error) and isinstance(value, Mapping) else reason
         else:
