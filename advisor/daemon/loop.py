@@ -23,6 +23,7 @@ from advisor.watch.worker import Change, Summary, Watched, Worker
 
 RESCAN_S = 15 * 60.0  # for what no event told
 HARDWARE_S = 5 * 60.0  # cards and drivers
+_NOTHING_IN_FORCE = "Until that is put right nothing is done."
 FIRST_RETRY_S, LAST_RETRY_S = 10.0, 15 * 60.0
 
 
@@ -241,7 +242,11 @@ class Daemon:
             self._in_force = True
         except AdvisorError as error:
             self._report.broken = str(error)
-            then = "What was in force before stays in force." if self._in_force else "Until that is put right nothing is done."
+            then = (
+                "What was in force before stays in force."
+                if self._in_force
+                else "Until that is put right nothing is done."
+            )
             if said != str(error):
                 self._report.say(Change(f"{error} {then}", work.ERROR))
         except Exception as error:

@@ -52,6 +52,26 @@ def test_init_writes_once_and_never_again(run, file):
     assert os.listdir(file.parent) == ["config.toml"]
 
 
+@pytest.mark.parametrize("verb", ["diff", "apply"])
+@pytest.mark.parametrize("begun", [True, False])
+def test_without_a_target_the_lines_of_a_first_one_are_shown(verb, begun, run, file):
+    if begun:
+        run("init")
+    status, out, err = run(verb)
+    assert (status, out) == (2, "")
+    head, block, tail = err.split("\n\n")
+    assert head == f"advisor: the configuration has no targets; add the first one to {file}:"
+    assert "'advisor init --print' lists the formats" in tail
+    assert len(block.splitlines()) == 4
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text((file.read_text() if begun else "") + block)
+    assert run("config", "check")[0] == 0
+    values = json.loads(run("config", "show", "--json")[1])["values"]
+    assert values["target.router.format"] == "llama-server-preset"
+    assert values["target.router.path"] == "~/.config/llama-server/models.ini"
+    assert values["target.router.enabled"] is True
+
+
 def test_set_unset_and_show(run, file):
     status, out, err = run("config", "set", "daemon.quiet_hours", "22:00-07:00", "folders", "/srv/models")
     assert (status, err) == (0, "")
