@@ -56,7 +56,7 @@ def show(origin: bool, as_json: bool) -> int:
 
     files = ", ".join(clean(file) for file in loaded.files)
     print(f"from {files}" if files else "no configuration file; 'advisor init' writes one. All defaults:")
-    table = [(clean(row.key), "=", clean(_toml(row.value), _MAX_VALUE), _place(row) if origin else "") for row in rows]
+    table = [(clean(row.key), "=", _toml(row.value), _place(row) if origin else "") for row in rows]
     print("\n".join(columns(table, gap=1)))
     return 0
 
@@ -198,9 +198,10 @@ def _load() -> Loaded:
 def _known() -> Known:
     from advisor.app import App
     from advisor.configuration.check import Known
+    from advisor.outputs.registry import OUTPUTS
 
     intents = App().required("policy.toml")["intents"]
-    return Known(intents=tuple(intents))
+    return Known(formats=tuple(OUTPUTS), intents=tuple(intents))
 
 
 class _Row(NamedTuple):
@@ -246,4 +247,10 @@ def _toml(value: Any) -> str:
         return f"[{', '.join(map(_toml, value))}]"
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + " }" if value else "{}"
-    return f'"{value}"' if isinstance(value, str) else str(value)
+    return _text(value) if isinstance(value, str) else str(value)
+
+
+def _text(value: str) -> str:
+    """A text in quotes, with everything escaped that a terminal must not get."""
+    quoted = value.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in quoted) + '"'

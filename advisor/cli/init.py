@@ -30,4 +30,5 @@ def command(print_it: bool) -> int:
         raise ConfigError(f"{path} is there already and is left as it is; 'advisor init --print' shows a fresh one.")
     write_config(standing, init_text())
     print(f"wrote {path}; every key is explained in it, and none is set yet.")
+    print("Next: write a [target.NAME] into it, then see with 'advisor diff' what that would change.")
     return 0

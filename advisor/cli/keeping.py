@@ -32,7 +32,8 @@ def keeper_for(names: Sequence[str], *, every: bool) -> tuple[Keeper, list[Targe
     settings = read_settings(os.environ)
     by_name = {target.name: target for target in settings.targets}
     if not by_name:
-        raise UsageError("the configuration has no targets; 'advisor init' makes one and explains them.")
+        _say_first_target()
+        raise click.exceptions.Exit(2)
     unknown = [name for name in names if name not in by_name]
     if unknown:
         raise UsageError(f"there is no target '{unknown[0]:.80}'; the configuration has {', '.join(by_name)}.")
@@ -44,6 +45,19 @@ def keeper_for(names: Sequence[str], *, every: bool) -> tuple[Keeper, list[Targe
             f"no target is enabled; name one of {', '.join(by_name)}, give --all, or set enabled = true for it."
         )
     return Keeper(settings, os.environ), chosen
+
+
+def _say_first_target() -> None:
+    """How to go on without targets; lines to copy, which no error's single sentence can hold."""
+    from advisor.configuration.read import FILE, config_folder
+    from advisor.configuration.schema import BY_NAME
+
+    target = BY_NAME["target"]
+    examples = {key.name: key.example for key in target.keys} | {"enabled": "true"}
+    say(f"the configuration has no targets; add the first one to {os.path.join(config_folder(os.environ), FILE)}:")
+    lines = (f"{name} = {examples[name]}" for name in ("format", "path", "enabled"))
+    click.echo("\n".join(("", f"[target.{target.example}]", *lines, "")), err=True)
+    say("without the last line nothing is written; 'advisor init --print' lists the formats and the paths they want.")
 
 
 def look_with(keeper: Keeper, targets: Sequence[Target]) -> Look:

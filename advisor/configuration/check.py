@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from advisor.configuration.lines import Path, line_of, locate
 from advisor.configuration.schema import BY_NAME, TOP, Key, Table
-from advisor.configuration.values import PinError
+from advisor.configuration.values import PinError, SecretError
 from advisor.errors import ConfigError
 from advisor.gguf_header.errors import excerpt, printable
 from advisor.records import NamedTuple
@@ -65,6 +65,13 @@ class _Check:
 
     def _named(self, table: Table, key: str, value: Any) -> None:
         path = (table.name, key)
+        if table.key(key) is not None and not isinstance(value, Mapping):
+            choice = f"one of the names {', '.join(table.names)}" if table.names else "a name of your choice"
+            self._wrong(
+                path,
+                f"{dotted(path)} stands in [{table.name}] itself, which needs {choice}; write [{table.name}.NAME], "
+                f"such as [{table.name}.{table.example}].",
+            )
         if table.names and key not in table.names:
             dotted_name = isinstance(value, Mapping) and next(
                 (f"{key}.{k}" for k in value if f"{key}.{k}" in table.names), None
@@ -90,7 +97,7 @@ class _Check:
             self._wrong(path, f"unknown key {dotted(path)}; {_nearest(str(path[-1]), names)}")
         try:
             read = key.read(value)
-        except PinError as error:
+        except (PinError, SecretError) as error:
             self._wrong(path, f"{dotted(path)} is wrong: {printable(str(error))}.")
         except ValueError:
             self._wrong(path, f"{dotted(path)} is {_show(value)}, allowed is {key.allowed}.")

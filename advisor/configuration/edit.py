@@ -8,6 +8,7 @@ VALUE   as in TOML; quotes and the brackets of a list with one entry may be left
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ from advisor.configuration.check import dotted
 from advisor.configuration.lines import Path, Span, locate
 from advisor.configuration.read import parse
 from advisor.configuration.schema import BY_NAME, TOP, Key, Table
+from advisor.configuration.values import SecretError
 from advisor.errors import ConfigError, UsageError
 from advisor.gguf_header.errors import excerpt, printable
 
@@ -61,6 +63,8 @@ def read_value(key: Key, text: str) -> Any:
     for value in tries:
         try:
             key.read(value)
+        except SecretError as error:
+            raise UsageError(f"{key.name} cannot be set so: {error}.") from None
         except ValueError as error:
             reason = str(error) if str(error) and isinstance(value, Mapping) else reason
         else:
@@ -102,11 +106,10 @@ def unset_key(text: str, file: str, name: str) -> str | None:
         del at[path[-1]]
     except (KeyError, IndexError):
         return None
-    span = locate(text).get(path)
+    spans = [span for each, span in locate(text).items() if each[: len(path)] == path]
     lines = text.split("\n")
-    if span is not None and not span.header:
-        for number in range(span.first - 1, span.last):
-            lines[number] = f"# {lines[number]}"
+    for number in {number for span in spans for number in range(span.first - 1, span.last)}:
+        lines[number] = f"# {lines[number]}"
     return _checked("\n".join(lines), wanted, file)
 
 
@@ -138,12 +141,18 @@ def _put(text: str, document: Mapping[str, Any], path: Path, place: str | None, 
         at: Any = parsed
         for part in table:
             at = at[part]
-        at[key] = value
-        return tomlkit.dumps(parsed)
+        if isinstance(value, Mapping) and isinstance(at.get(key), tomlkit.items.Table):
+            _fill(at[key], value)
+        else:
+            at[key] = _item(value)
+        changed = tomlkit.dumps(parsed)
+        # tomlkit ends the lines that it makes with LF
+        return re.sub(r"(?<!\r)\n", "\r\n", changed) if not re.search(r"(?<!\r)\n", text) else changed
     newline = _newline(text)
     header = f"[[{table[0]}]]{newline}match = {_inline(place)}" if isinstance(table[-1], int) else f"[{dotted(table)}]"
     start = "" if not text or text.endswith("\n") else newline
-    return f"{text}{start}{newline if text else ''}{header}{newline}{line}{newline}"
+    blank = newline if text and not text.endswith(2 * newline) else ""
+    return f"{text}{start}{blank}{header}{newline}{line}{newline}"
 
 
 def _insert(text: str, spans: Mapping[Path, Span], table: Path, key: str, line: str) -> str:
@@ -164,7 +173,7 @@ def _insert(text: str, spans: Mapping[Path, Span], table: Path, key: str, line: 
             break
     ending = "\r" if "\r\n" in text else ""
     if after == len(lines):
-        return text + _newline(text) + line
+        return text + _newline(text) + line + _newline(text)
     return "\n".join([*lines[:after], line + ending, *lines[after:]])
 
 
@@ -190,17 +199,27 @@ def _is_there(document: Any, path: Path) -> bool:
 
 
 def _inline(value: Any) -> str:
+    return str(_item(value).as_string())
+
+
+def _item(value: Any) -> Any:
+    """The value for tomlkit, which on its own would make a [table] of a mapping."""
     import tomlkit
 
-    return str(tomlkit.item(value).as_string()) if not isinstance(value, Mapping) else _inline_table(value)
-
-
-def _inline_table(value: Mapping[str, Any]) -> str:
-    import tomlkit
-
+    if not isinstance(value, Mapping):
+        return tomlkit.item(value)
     table = tomlkit.inline_table()
     table.update(value)
-    return str(table.as_string())
+    return table
+
+
+def _fill(table: Any, value: Mapping[str, Any]) -> None:
+    """Make a [table] hold the value; what stays as it is keeps its place and comment."""
+    for key in [key for key in table if key not in value]:
+        del table[key]
+    for key, item in value.items():
+        if key not in table or table[key] != item:
+            table[key] = item
 
 
 def _newline(text: str) -> str:

@@ -25,7 +25,7 @@ def locate(text: str) -> dict[Path, Span]:
     spans: dict[Path, Span] = {}
     counts: dict[Path, int] = {}
     table: Path = ()
-    lines = text.split("\n")
+    lines = text.replace("\r\n", "\n").split("\n")  # a line that ends with a lone CR is none for the parser
     number = 0
     while number < len(lines):
         line = lines[number].strip()

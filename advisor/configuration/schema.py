@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from advisor.configuration import values
+from advisor.configuration.formats import format_lines
 from advisor.configuration.types import ENGINES, STORES, Daemon, Target
 from advisor.configuration.values import Reader
 from advisor.records import NamedTuple
@@ -70,11 +71,12 @@ TABLES = (
             "Where the running engine is told to reload after its config has changed."),
         Key("allow_remote", values.flag, _BOOL, "false", "Whether the url may lead to another machine."),
     ), names=ENGINES, example='"llama.cpp"'),
-    Table("target", "named", "The config files to keep right, each a table with a name of your choice.", (
+    Table("target", "named", "The config files to keep right, each a table with a name of your choice. The "
+          f"formats, and the path that each wants:\n{format_lines()}", (
         Key("format", values.text, "the name of a config format in quotes", '"llama-server-preset"',
-            "What kind of file it is.", required=True),
+            "What kind of file it is, one of the list above.", required=True),
         Key("path", values.path, _PATH, '"~/.config/llama-server/models.ini"',
-            "The file; with formats that have one file for each model, their folder.", required=True),
+            "The file or folder that the format wants.", required=True),
         Key("engine", values.one_of(*ENGINES), f"one of {', '.join(ENGINES)}", '"llama.cpp"',
             "Whose build and url count; else those of the program that the format is for."),
         Key("enabled", values.flag, _BOOL, str(Target._field_defaults["enabled"]).lower(),

@@ -17,11 +17,17 @@ from advisor.units import parse_size
 
 Reader = Callable[[object], Any]
 _TIME = r"([01]?\d|2[0-3]):([0-5]\d)"
+# llama-server's options that say which model, not how
+_MODEL_PINS = ("model", "m", "model-url", "mu", "hf-repo", "hf", "hfr", "hf-file", "hff", "docker-repo", "dr")
 _INTENT = re.compile(r"[a-z][a-z0-9_-]*(:[1-9]\d{0,2})?")
 
 
 class PinError(ValueError):
     """A pin that is not allowed; the text says why."""
+
+
+class SecretError(ValueError):
+    """A value that holds a secret, which no message may repeat; the text says what is wrong with it."""
 
 
 def flag(value: object) -> bool:
@@ -106,10 +112,16 @@ def intent(value: object) -> str:
 
 
 def url(value: object) -> str:
-    """An http or https address without a user's name in it."""
-    parts = urlsplit(text(value))  # ValueError for a broken port or bracket
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None or parts.port == 0:
-        raise ValueError
+    """An http or https address without a user's name in it. Raises SecretError for one with it."""
+    try:
+        parts = urlsplit(text(value))  # ValueError for a broken port or bracket
+        wrong = parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0
+        if wrong or parts.username is not None:
+            raise ValueError
+    except ValueError:
+        if "@" in str(value):  # a password can be anything, so wherever the rest of the address seems to be wrong
+            raise SecretError("it holds a user's name or a password; leave away what stands before the @") from None
+        raise ValueError from None
     return str(value).rstrip("/")
 
 
@@ -139,6 +151,8 @@ def pins(value: object) -> RequestedSettings:
         raise PinError("it is a table, such as { ctx-size = 32768 }")
     chosen: dict[str, Any] = {}
     for key, given in value.items():
+        if key in _MODEL_PINS:
+            raise PinError(f"{key} is no setting: a pin holds for the models that match names, whichever they are")
         option = BY_NAME.get(f"--{key}") or BY_NAME.get(f"-{key}")
         if option is None:
             raise PinError(f"llama.cpp's option {key!r} is not known here{_nearest(key)}")

@@ -24,6 +24,7 @@ from advisor.watch.worker import Change, Summary, Watched, Worker
 RESCAN_S = 15 * 60.0  # for what no event told
 HARDWARE_S = 5 * 60.0  # cards and drivers
 MOST_UNTIL_AGAIN_S = 60.0  # a file that could not be written, an engine that did not listen
+_NOTHING_IN_FORCE = "Until that is put right nothing is done."
 FIRST_RETRY_S, LAST_RETRY_S = 10.0, 15 * 60.0
 
 
@@ -63,6 +64,7 @@ class Daemon:
         self._due = {reason: clock() + period for reason, period in self._periods.items()}
         self._settler, self._watched = Settler(), Watched()
         self._stop = self._reload_wanted = False
+        self._in_force = False  # whether settings could be read at least once
         self._request: Request | None = None
         self._retry_due: float | None = None
         self._retry_s = 0.0
@@ -188,8 +190,11 @@ class Daemon:
             summary = self._worker.refresh(request.reason, request.changed, self._should_stop)
             self._watch()
         except AdvisorError as error:
-            self._report.failed = str(error)
-            self._report.again(type(error).__name__, str(error))
+            if str(error) == self._report.broken:  # the worker has no settings yet; that is said
+                self._report.failed = ""
+            else:
+                self._report.failed = str(error)
+                self._report.again(type(error).__name__, str(error))
             self._try_again()
         except Exception as error:
             self._report.failed = self._report.bug(error)
@@ -199,6 +204,8 @@ class Daemon:
         gc.collect()  # a pass leaves rings behind, and the next may be days away
 
     def _done(self, request: Request, summary: Summary) -> None:
+        if not self._in_force:  # the worker could read them meanwhile
+            self._read_settings()
         if self._should_stop():  # cut short: what it did not come to is asked for again
             self._ask(Request(work.RESCAN, None))
         elif summary.again:
@@ -226,17 +233,25 @@ class Daemon:
         self._reload_wanted = False
         self._notifier.reloading(time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000)
         self._publish("reloading")
+        self._report.broken = ""
         self._read_settings()
         self._notifier.ready(self._line())
         self._ask(Request(work.RELOAD, None))
 
     def _read_settings(self) -> None:
-        self._report.broken = ""
+        said, self._report.broken = self._report.broken, ""
         try:
             self._worker.reload()
+            self._in_force = True
         except AdvisorError as error:
             self._report.broken = str(error)
-            self._report.say(Change(f"{error} What was in force before stays in force.", work.ERROR))
+            then = (
+                "What was in force before stays in force."
+                if self._in_force
+                else "Until that is put right nothing is done."
+            )
+            if said != str(error):
+                self._report.say(Change(f"{error} {then}", work.ERROR))
         except Exception as error:
             self._report.broken = self._report.bug(error)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -11,8 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import tomli
 
 from advisor.cli.main import main
+from advisor.outputs.registry import OUTPUTS
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -47,6 +50,26 @@ def test_init_writes_once_and_never_again(run, file):
     assert "is there already and is left as it is" in err
     assert file.read_text() == "# mine\n"
     assert os.listdir(file.parent) == ["config.toml"]
+
+
+@pytest.mark.parametrize("verb", ["diff", "apply"])
+@pytest.mark.parametrize("begun", [True, False])
+def test_without_a_target_the_lines_of_a_first_one_are_shown(verb, begun, run, file):
+    if begun:
+        run("init")
+    status, out, err = run(verb)
+    assert (status, out) == (2, "")
+    head, block, tail = err.split("\n\n")
+    assert head == f"advisor: the configuration has no targets; add the first one to {file}:"
+    assert "'advisor init --print' lists the formats" in tail
+    assert len(block.splitlines()) == 4
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text((file.read_text() if begun else "") + block)
+    assert run("config", "check")[0] == 0
+    values = json.loads(run("config", "show", "--json")[1])["values"]
+    assert values["target.router.format"] == "llama-server-preset"
+    assert values["target.router.path"] == "~/.config/llama-server/models.ini"
+    assert values["target.router.enabled"] is True
 
 
 def test_set_unset_and_show(run, file):
@@ -99,6 +122,54 @@ def test_a_mistake_is_told_and_nothing_is_written(run, file):
         assert "\x1b" not in err
     assert file.read_bytes() == before
     assert run("config", "set", "engine.ollama.url", "http://10.0.0.1", "engine.ollama.allow_remote", "true")[0] == 0
+
+
+def test_formats_and_intents_that_do_not_exist_are_refused_before_they_are_used(run, file):
+    status, out, err = run("config", "set", "target.x.format", "nonsense", "target.x.path", "~/a")
+    assert (status, out) == (1, "")
+    assert 'target.x.format is "nonsense", which is unknown; known here: llama-server-preset, env-file' in err
+    assert not file.exists()
+    file.parent.mkdir(parents=True)
+    for text, sentence in (
+        ('[target.x]\nformat = "lama-swap"\npath = "/a"\n', "did you mean llama-swap?"),
+        ('[defaults]\nintent = "kontext"\n', "did you mean context?"),
+    ):
+        file.write_text(text)
+        assert run("config", "check")[2].endswith(f"{sentence}\n")
+    for name in OUTPUTS:
+        file.write_text("")
+        assert run("config", "set", "target.x.format", name, "target.x.path", "/a")[0] == 0
+
+
+def test_a_password_in_an_url_is_refused_and_never_repeated(run, file):
+    file.parent.mkdir(parents=True)
+    for url in (
+        "http://joe:s3cret@127.0.0.1:8080", "http://joe:s3cret@127.0.0.1:99999", "joe:s3cret@h", "http://joe:s3/cret@h",
+        "ftp://s3cret@h", "http://joe:s3cr[et@h",
+    ):  # fmt: skip
+        calls = (("set", "engine.ollama.url", url), 2), (("check",), 1), (("show",), 1), (("set", "folders", "/a"), 1)
+        for call, code in calls:
+            file.write_text(f'[engine.ollama]\nurl = "{url}"\n' if code == 1 else "")
+            status, out, err = run("config", *call)
+            assert (status, out) == (code, "")
+            assert "it holds a user's name or a password; leave away what stands before the @" in err
+            assert "s3" not in err
+            assert "joe" not in err
+
+
+def test_show_prints_what_toml_reads_back(run, file):
+    file.parent.mkdir(parents=True)
+    folders = ['/a "b" \\ c', "/two  blanks", "/" + 400 * "x", "/é"]
+    pins = "[[model]]\nmatch = 'q'\npins = { ctx-size = 512, flash-attn = 'on' }\n"
+    file.write_text(f"folders = {json.dumps(folders)}\n{pins}")
+    status, out, _ = run("config", "show")
+    assert status == 0
+    rows = {name: tomli.loads(f"x = {value}")["x"] for name, _, value in (
+        line.partition(" = ") for line in re.sub(r" +=", " =", out).splitlines()[1:]
+    )}  # fmt: skip
+    assert rows["folders"] == folders
+    assert rows["model[1].pins"] == {"ctx-size": 512, "flash-attn": "on"}
+    assert rows["stores.jan"] is True
 
 
 def test_check(run, file):

@@ -78,6 +78,69 @@ def test_a_list_of_many_lines_is_replaced_as_a_whole():
     assert after.endswith(TEXT.partition("]\n")[2])
 
 
+VALUES = [  # the table's lines, key, what it was, VALUE, what is written
+    ("[daemon]", "daemon.rescan_s", "60", "90", "90"),
+    ("[daemon]", "daemon.rescan_s", "60.5", "90", "90"),
+    ("[daemon]", "daemon.quiet_hours", "'1:00-2:00'", "3:00-4:00", '"3:00-4:00"'),
+    ("[daemon]", "daemon.quiet_hours", '"""1:00-2:00"""', "3:00-4:00", '"3:00-4:00"'),
+    ("[stores]", "stores.jan", "true", "false", "false"),
+    ("# mine", "folders", '["/a"]', "/b", '["/b"]'),
+    ("# mine", "folders", '[\n"/a",\n]', "/b", '["/b"]'),
+    ("[[model]]\nmatch = 'a'", "model.a.pins", "{ ctx-size = 512 }", "{ ctx-size = 1024 }", "{ctx-size = 1024}"),
+    ("[[model]]\nmatch = 'a'", "model.a.pins", "{ ctx-size = 512 }", "{}", "{}"),
+]
+
+
+@pytest.mark.parametrize(("table", "key", "old", "value", "written"), VALUES)
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize("end", ["", "\n", "\n# next\n\n[budget]\n"])
+def test_the_comment_after_a_value_stays_and_so_do_the_line_ends(table, key, old, value, written, newline, end):
+    name = key.rpartition(".")[2]
+    before, after, unset = (
+        f"{table}\n{line}   # why{end}".replace("\n", newline)
+        for line in (f"{name} = {old}", f"{name} = {written}", f"# {name} = {written}")
+    )
+    assert set_key(before, FILE, key, value) == after
+    assert unset_key(after, FILE, key) == unset
+
+
+def test_pins_in_a_table_of_their_own_keep_it_and_its_comments():
+    text = "[[model]]\nmatch = 'a'\n[model.pins] # h\nctx-size = 1 # c\nthreads = 4 # t\n# z\n[daemon] # d\n"
+    after = set_key(text, FILE, "model.a.pins", "{ ctx-size = 2, threads = 4 }")
+    assert after == text.replace("ctx-size = 1", "ctx-size = 2")
+    after = set_key(text, FILE, "model.a.pins", "{ threads = 4, batch-size = 512 }")
+    assert changed_lines(text, after) == ["- ctx-size = 1 # c", "+ batch-size = 512"]
+    unset = unset_key(text, FILE, "model.a.pins")
+    assert unset is not None
+    assert [line for line in unset.splitlines() if line not in text.splitlines()] == [
+        "# [model.pins] # h", "# ctx-size = 1 # c", "# threads = 4 # t",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text", ["", "# mine\n", "[daemon]", "[daemon]\nrescan_s = 60 # often", "[daemon]\n\n[budget]\nkeep_free = '1G'\n",
+             "[[model]]\nmatch = 'x'\n\n", "daemon = { rescan_s = 60 }\ntarget.n.mode = 'safe'\n# end\n"]
+)  # fmt: skip
+def test_line_ends_do_not_matter_and_stay(text):
+    """With CRLF everything comes out as with LF, but for the line ends; the last line gets its own."""
+    pairs = {"daemon.debounce_s": "2", "target.n.format": "jan", "target.n.path": "~/a", "model.a.min_ctx": "9999"}
+
+    def edited(after):
+        for key, value in pairs.items():
+            after = set_key(after, FILE, key, value)
+        return after
+
+    unix, dos = edited(text), edited(text.replace("\n", "\r\n"))
+    assert unix.endswith("\n")
+    assert "\n\n\n" not in unix
+    if "\n" in text:
+        assert dos == unix.replace("\n", "\r\n")
+    back, again = (unset_key(each, FILE, "target.n.path") for each in (unix, dos))
+    assert back is not None
+    assert again is not None
+    assert again.replace("\r\n", "\n") == back != unix
+
+
 def test_the_new_line_stands_below_its_comment_and_in_its_table():
     lines = set_key(TEXT, FILE, "daemon.quiet_hours", "21:00-06:00").splitlines()
     at = lines.index('# quiet_hours = "22:00-07:00"')

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 import tomli
 
+from advisor.configuration import values
+from advisor.configuration.formats import FORMATS
 from advisor.configuration.init_text import init_text
 from advisor.configuration.read import load_configuration
 from advisor.configuration.schema import TABLES, TOP
@@ -18,6 +21,8 @@ from advisor.configuration.types import (
     ModelRule,
     Target,
 )
+from advisor.outputs.registry import OUTPUTS, load
+from tests.tools.readme import README
 
 FILE = "config.toml"
 
@@ -51,6 +56,26 @@ def test_every_example_is_allowed_and_every_key_is_explained(tmp_path):
         if re.match(r"# [a-z_-]+ = ", line):
             assert lines[number - 1].startswith("## ")
     assert max(map(len, lines)) <= 120
+
+
+def test_every_format_is_listed_with_the_path_that_it_wants():
+    assert list(FORMATS) == list(OUTPUTS)
+    for name, wants in FORMATS.items():
+        assert ("folder" in wants.what) is load(name).per_model
+        assert ("file" in wants.what.replace("Modelfiles", "")) is not load(name).per_model
+        assert os.path.isabs(values.path(wants.usual))
+        line = next(line for line in init_text().splitlines() if line.startswith(f"##   {name} "))
+        assert line.endswith(f" {wants.what} {wants.usual}")
+
+
+def test_the_readme_has_the_same_list():
+    section = README.read_text().partition("## Keeping configs right")[2].partition("\n## ")[0]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split(" | ")] for line in section.splitlines() if line[:3] == "| `"
+    ]
+    assert {row[0]: row[2] for row in rows} == {
+        f"`{name}`": f"{wants.what} `{wants.usual}`" for name, wants in FORMATS.items()
+    }
 
 
 def test_keys_with_a_default_show_it():

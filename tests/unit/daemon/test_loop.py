@@ -258,6 +258,28 @@ def test_broken_settings_keep_the_old_ones_and_are_said_until_they_are_right(sta
     assert stage.status()["failures"] == []
 
 
+def test_settings_that_are_broken_from_the_start_are_said_and_listed_once(stage):
+    """As the real worker does it: without settings a pass tries to read them, and fails as reading them did."""
+    sentence = "config.toml, line 3: unknown key."
+    stage.worker.reload_fails = stage.worker.fails = RuleError(sentence)
+    stage.started()
+    assert len(stage.run(1000, step=10)) >= 3
+    errors = [text for priority, text in stage.journal.lines if priority == 3]
+    assert errors == [f"{sentence} Until that is put right nothing is done."]
+    assert stage.status()["failures"] == [sentence]
+    assert stage.told.sent[-1].endswith("1 failure")
+    stage.config.write_text("x")  # saved, and still wrong: said again
+    stage.run(3)
+    assert [text for priority, text in stage.journal.lines if priority == 3] == 2 * errors
+    stage.worker.reload_fails = stage.worker.fails = None  # such as by a chmod, of which no event tells
+    stage.run(1000, step=10)
+    assert stage.status()["failures"] == []
+    stage.worker.reload_fails = RuleError(sentence)
+    stage.daemon.reload()
+    stage.run(1)
+    assert stage.journal.lines[-1] == (3, f"{sentence} What was in force before stays in force.")
+
+
 def test_a_bug_while_reading_settings_is_said_until_they_can_be_read(stage):
     stage.worker.reload_fails = KeyError("folders")
     stage.started()
