@@ -4,6 +4,7 @@ A slot is the path of one value, such as ("qwen3-8b", "ctx-size"). `None` is a v
 in a slot is GONE.
 """
 
+import math
 from enum import Enum
 from typing import Any, TypeAlias
 
@@ -45,12 +46,14 @@ def same(one: object, other: object) -> bool:
 
 
 def is_plain(value: object) -> bool:
-    """Whether a value can be remembered as JSON; dates of TOML and YAML cannot."""
+    """Whether a value can be remembered as JSON; dates of TOML and YAML cannot, nor can infinite numbers (1e400)."""
     if isinstance(value, list):
         return all(map(is_plain, value))
     if isinstance(value, dict):
         return all(isinstance(key, str) and is_plain(item) for key, item in value.items())
-    return value is None or value is GONE or isinstance(value, (str, int, float))
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or value is GONE or isinstance(value, (str, int))
 
 
 def shown(slot: Slot) -> str:

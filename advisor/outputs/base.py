@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from advisor.errors import OutputError
 from advisor.gguf_header.errors import excerpt
@@ -31,6 +31,13 @@ def changed(before: Mapping[Slot, Value], changes: Mapping[Slot, Value | Gone]) 
 def applied(before: Mapping[Slot, Value], changes: Mapping[Slot, Value | Gone]) -> dict[Slot, Value]:
     """`before` with `changes`."""
     return {slot: value for slot, value in {**before, **changes}.items() if value is not GONE}
+
+
+def unsafe(slots: Iterable[Slot], why: str) -> OutputError:
+    """The refusal of an edit; whoever knows the file puts its name in front."""
+    names = [excerpt(".".join(slot)) for slot in slots]
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return OutputError(f"{', '.join(names[:3])}{more} cannot be changed safely here ({why}); change it by hand.")
 
 
 class Format(ABC):
@@ -83,11 +90,12 @@ class Format(ABC):
             return text
         mark = _BOM if text.startswith(_BOM) else ""
         after = mark + self._edit(text.removeprefix(_BOM), wanted)
-        if identity_of(self.parse(after)) != identity_of(applied(before, wanted)):
-            raise OutputError(
-                f"{self.title}'s config is written in a way that advisor cannot change safely; change it by hand: "
-                f"{', '.join(excerpt('.'.join(slot)) for slot in list(wanted)[:5])}."
-            )
+        try:
+            right = identity_of(self.parse(after)) == identity_of(applied(before, wanted))
+        except OutputError:  # what was added stands there already, written in another way
+            right = False
+        if not right:
+            raise unsafe(wanted, "the text would then say something else")
         return after
 
     def validate(self, text: str) -> None:

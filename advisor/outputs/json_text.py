@@ -9,7 +9,7 @@ from typing import Any
 
 from advisor.errors import OutputError
 from advisor.gguf_header.errors import excerpt
-from advisor.outputs.base import identity
+from advisor.outputs.base import identity, unsafe
 from advisor.outputs.line_text import spliced
 from advisor.outputs.shape import Keys, Listed, applied_to, operations
 from advisor.outputs.tree_text import Entry, Node, Splice, containers, edit_in_brackets, find, step_of
@@ -71,16 +71,23 @@ def _node(text: str, start: int, depth: int) -> Node:
 def written(value: Value, indent: str = "", step: str = "  ", newline: str = "\n") -> str:
     """A value as JSON; containers over several lines when `indent`, that of their first line, is not empty."""
     if not indent or not isinstance(value, dict | list) or not value:
-        return _escaped(json.dumps(value, ensure_ascii=False))
+        return _escaped(_dumps(value))
     inner = indent + step
     if isinstance(value, list):
         if not any(isinstance(item, dict | list) for item in value):
-            return _escaped(json.dumps(value, ensure_ascii=False))
+            return _escaped(_dumps(value))
         lines = [written(item, inner, step, newline) for item in value]
     else:
         lines = [f"{written(key)}: {written(item, inner, step, newline)}" for key, item in value.items()]
     opening, closing = "[]" if isinstance(value, list) else "{}"
     return f"{opening}{newline}{inner}" + f",{newline}{inner}".join(lines) + f"{newline}{indent}{closing}"
+
+
+def _dumps(value: Value) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except ValueError:  # 1e400 is read as infinite
+        raise OutputError("a number in this file is too large to be written back; change it by hand.") from None
 
 
 def _escaped(text: str) -> str:
@@ -107,9 +114,10 @@ def edit_json(text: str, changes: Mapping[Slot, Value | Gone], shape: Keys | Lis
 
     for todo in containers(root, ops):
         if todo.node.kind == "scalar":
-            raise OutputError(f"{title}'s config holds null where values belong; take it out.")
+            line = text.count("\n", 0, todo.node.start) + 1
+            raise OutputError(f"line {line} holds null where values belong; take it out.")
         splices += edit_in_brackets(text, todo, entry, spread=True)
     after = spliced(text, splices)
     if identity(data_of(after, title)) != identity(applied_to(data, ops)):
-        raise OutputError(f"{title}'s config is written in a way that advisor cannot change safely; change it by hand.")
+        raise unsafe(changes, "the text would then say something else")
     return after

@@ -95,7 +95,8 @@ def edit_in_brackets(
         splices.append((tail_start, tail_end, added))
     for start, end, _ in splices:
         if any(char != "," and not char.isspace() for char in _between(text, start, end, node)):
-            raise OutputError("a comment stands between the values to be changed; change them by hand.")
+            line = text.count("\n", 0, start) + 1
+            raise OutputError(f"a comment stands between the values to be changed at line {line}; change them by hand.")
     return splices
 
 

@@ -57,14 +57,17 @@ def in_brackets(value: Value) -> str:
     return scalar(value)
 
 
-def block(value: Value, indent: str, newline: str) -> str | None:
-    """A string of several lines below a key at `indent`; None when it has to be written on one line."""
+def block(value: Value, indent: str, newline: str, behind: str = "") -> str | None:
+    """A string of several lines below a key at `indent`; None when it has to be written on one line.
+
+    `behind`: a comment for the first line, with the blanks before it.
+    """
     if not isinstance(value, str) or "\n" not in value:
         return None
     lines = value.split("\n")
     if not all(line and line.isprintable() and line == line.strip() for line in lines):
         return None
-    return "|-" + "".join(f"{newline}{indent}  {line}" for line in lines)
+    return f"|-{behind}" + "".join(f"{newline}{indent}  {line}" for line in lines)
 
 
 def entry(name: str | None, value: Any, indent: str, newline: str, step: str = "  ") -> str:

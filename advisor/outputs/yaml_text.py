@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from advisor.errors import OutputError
-from advisor.outputs.base import identity
+from advisor.outputs.base import identity, unsafe
 from advisor.outputs.line_text import lines_of, newline_of, spliced, with_open_end
 from advisor.outputs.shape import Keys, Listed, applied_to, operations
 from advisor.outputs.tree_text import Container, Node, Splice, containers, edit_in_brackets, find, step_of
@@ -17,6 +17,8 @@ from advisor.outputs.yaml_nodes import comments, document
 from advisor.outputs.yaml_scalars import block, entry, in_brackets, key, scalar
 
 _BLANKS = re.compile(" *")
+_BLOCK_HEAD = re.compile(r"([|>][-+0-9]*)([ \t]+#[^\r\n]*)")
+_ANCHORED = "it holds an anchor, an alias or a tag"
 
 
 def data_of(text: str, title: str) -> Any:
@@ -28,14 +30,18 @@ def edit_yaml(text: str, changes: Mapping[Slot, Value | Gone], shape: Keys | Lis
     """`text` with the changes and every other byte as it was. Raises OutputError where that cannot be done."""
     expected = applied_to(data_of(text, title), operations(data_of(text, title), shape, changes))
     after = with_open_end(text, lambda whole: _Edit(whole, title).done(changes, shape))
-    if identity(data_of(after, title)) != identity(expected):
-        raise OutputError(f"{title}'s config is written in a way that advisor cannot change safely; change it by hand.")
+    try:
+        right = identity(data_of(after, title)) == identity(expected)
+    except OutputError:
+        right = False
+    if not right:
+        raise unsafe(changes, "the text would then say something else")
     return after
 
 
 class _Edit:
     def __init__(self, text: str, title: str) -> None:
-        self.text, self.newline, self.title = text, newline_of(text), title
+        self.text, self.newline = text, newline_of(text)
         self.document = document(text, title)
         self.comments = comments(text, self.document.scalars)
         self.lines = lines_of(text)
@@ -61,29 +67,31 @@ class _Edit:
                 splices += self._in_block(todo)
         return spliced(self.text, splices)
 
-    def _refuse(self) -> OutputError:
-        return OutputError(f"{self.title}'s config uses YAML that advisor does not change; change it by hand.")
+    def _refuse(self, at: int, why: str) -> OutputError:
+        line = bisect_right(self.starts, at)
+        return OutputError(f"line {line} cannot be changed safely: {why}; change it by hand.")
 
     def _replaced(self, node: Node, value: Value, holder: Node) -> Splice:
         old = self.text[node.start : node.end]
         line = self._line_of(node.start)
-        if (
-            node.kind == "alias"
-            or old[:1] in tuple("&*!")
-            or any(node.start <= start < node.end for start, _ in self.comments)
-        ):
-            raise self._refuse()
+        if node.kind == "alias" or old[:1] in tuple("&*!"):
+            raise self._refuse(node.start, _ANCHORED)
+        head = _BLOCK_HEAD.match(old)  # "|" with a comment behind it, which stays
+        behind = head[2] if head else ""
+        within = [start for start, _ in self.comments if node.start <= start < node.end]
+        if len(within) > bool(behind):
+            raise self._refuse(within[-1], "a comment stands within the value")
         rest = self.text[node.end : self._line_of(node.end)[1]]
         new = None
         if not holder.in_brackets and not rest.strip():
-            new = block(value, self._indent(line[0]), self.newline)
-        new = new or (scalar(value, old) if not isinstance(value, dict | list) else in_brackets(value))
+            new = block(value, self._indent(line[0]), self.newline, behind)
+        new = new or (scalar(value, old) if not isinstance(value, dict | list) else in_brackets(value)) + behind
         return node.start, node.end, new if old or self.text[node.start - 1 : node.start] != ":" else f" {new}"
 
     def _filled(self, todo: Container, root: Node) -> Splice:
         """New entries below a key that has no value yet."""
         if todo.node.start != todo.node.end or todo.node is root:
-            raise self._refuse()
+            raise self._refuse(todo.node.start, "it holds a single value where a map belongs")
         start, _, end = self._line_of(max(todo.node.start - 1, 0))
         indent = self._indent(start) + step_of(self.text)
         return end, end, "".join(entry(name, value, indent, self.newline) for name, value in todo.inserted)
@@ -91,7 +99,7 @@ class _Edit:
     def _in_block(self, todo: Container) -> list[Splice]:
         entries = todo.node.entries
         if todo.node.kind == "alias" or not entries:
-            raise self._refuse()
+            raise self._refuse(todo.node.start, _ANCHORED)
         splices: list[Splice] = []
         for index in todo.deleted:
             splices += self._without(entries[index].start, entries[index].node.end)
@@ -110,7 +118,7 @@ class _Edit:
             if after <= start or first >= max(end, start + 1):
                 continue
             if first <= start and self.text[first:start].strip():
-                raise self._refuse()
+                raise self._refuse(start, "something else stands in it")
             comment = next((place for place in self.comments if first <= place[0] < after), None)
             content = self.text[first : comment[0] if comment else stop]
             if not content.strip() and not self._in_scalar(first):

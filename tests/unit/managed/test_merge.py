@@ -129,3 +129,5 @@ def test_plain_values():
     assert is_plain(GONE)
     assert not is_plain({"a": [date(2026, 1, 1)]})
     assert not is_plain({1: "a"})
+    assert not is_plain([float("inf")])
+    assert not is_plain(float("nan"))

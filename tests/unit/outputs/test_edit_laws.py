@@ -37,7 +37,9 @@ _VALUES = texts.SCALARS | st.sampled_from([["a", 1], {"x": 1}, "l1\nl2", "a: b",
 Q, A = pattern_of("Q.gguf"), pattern_of("a b.gguf")
 FORMATS = {
     "llama-server-preset": Format(
-        texts.ini(), [("a", "ctx-size"), ("a", "kv-offload"), ("new", "fit"), ("*", "threads")], _STRINGS
+        texts.ini(),
+        [("a", "ctx-size"), ("a", "kv-offload"), ("b c", "fit"), ("new", "fit"), ("aaa", "threads"), ("*", "threads")],
+        _STRINGS,
     ),
     "llama-config-ini": Format(texts.ini(), [("*", "threads"), ("*", "fit-target")], _STRINGS),
     "env-file": Format(texts.env(), [("LLAMA_ARG_CTX_SIZE",), ("A",), ("NEW",)], _STRINGS),
@@ -173,7 +175,7 @@ LINES = {  # sections, how a text opens one, a line with a key, a key's slot, va
 @CHECKS
 @given(data=st.data())
 def test_the_last_section_and_new_ones_change_together(name, data):
-    """Never refused, in whatever order the changes come: the last section's new keys and new sections meet at the end."""
+    """Never refused, in whatever order: the last section's new keys and new sections meet at the end."""
     output, (sections, opening, line, slot_of, keys) = load(name), LINES[name]
     there = data.draw(st.lists(st.sampled_from(sections), unique=True, min_size=1))
     newline = data.draw(st.sampled_from(["\n", "\r\n"]))

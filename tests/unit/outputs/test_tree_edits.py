@@ -251,6 +251,54 @@ def test_yaml_that_cannot_be_changed_safely_is_refused_or_right(text, changes):
     assert text.count("#") == after.count("#")
 
 
+_BLOCK = "models:\n  a:\n    cmd: |%s\n      x y\n      # no comment\n    ttl: 5\n"
+
+
+@pytest.mark.parametrize(
+    ("value", "after"),
+    [
+        ("p\n--q", "models:\n  a:\n    cmd: |-   # mine\n      p\n      --q\n    ttl: 5\n"),
+        ("p", "models:\n  a:\n    cmd: p   # mine\n    ttl: 5\n"),
+        (GONE, "models:\n  a:\n    # mine\n    ttl: 5\n"),
+    ],
+)
+def test_a_comment_behind_a_blocks_mark_stays(value, after):
+    assert SWAP.edit(_BLOCK % "   # mine", {("models", "a", "cmd"): value}) == after
+
+
+def test_quoted_keys_are_keys():
+    text = '"models": # all\n  \'a\' :\n    "cmd": >-  # long\n      x\n      y\n'
+    changes = {("models", "a", "cmd"): "z", ("models", "a", "ttl"): 5, ("models", "b", "cmd"): "w"}
+    assert SWAP.edit(text, changes) == ('"models": # all\n  \'a\' :\n    "cmd": z  # long\n    ttl: 5\n  b: {cmd: w}\n')
+
+
+@pytest.mark.parametrize(
+    ("output", "text", "changes", "why"),
+    [
+        (SWAP, "# x\nmodels:\n  a:\n    cmd: &c x\n", {("models", "a", "cmd"): "y"}, "^line 4 .* an anchor"),
+        (SWAP, "# x\nmodels: ~\n", {("models", "a", "cmd"): "y"}, "^line 2 .* a single value where a map belongs"),
+        (SWAP, "models:\n  a:\n    cmd: [x, # y\n      z]\n", {("models", "a", "cmd"): "y"}, "^line 3 .* a comment"),
+        (SWAP, "models:\n  ? a\n  : cmd: x\n", {("models", "a", "cmd"): "y", ("models", "b", "cmd"): "z"},
+         r"^models.a.cmd, models.b.cmd cannot be changed safely here \(the text would then say something else\)"),
+        (load("ramalama"), "ramalama.ctx_size = 5\n", {("ramalama", "threads"): 1},
+         r"^ramalama.threads cannot be changed safely here \(the text would then say something else\)"),
+        (STUDIO, '{\n  "load": {\n    "fields": null}}', {("load", "fields", "x"): 1}, "^line 3 holds null"),
+    ],
+)  # fmt: skip
+def test_a_refusal_names_the_place_and_the_reason(output, text, changes, why):
+    with pytest.raises(OutputError, match=why):
+        output.edit(text, changes)
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), [float("-inf")]])
+def test_a_number_that_json_does_not_have_is_never_written(value):
+    with pytest.raises(OutputError, match="too large"):
+        KOBOLD.edit('{"mine": 1e400, "x": 1}', {("x",): value})
+    assert (
+        KOBOLD.edit('{"mine": 1e400, "x": 1.0e3}', {("x",): 1000.0, ("y",): 2}) == '{"mine": 1e400, "x": 1.0e3, "y": 2}'
+    )
+
+
 BILLION = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{name}: &{name} [{', '.join(['*' + old] * 10)}]\n" for old, name in zip("abcdefgh", "bcdefghi", strict=True)
 )
