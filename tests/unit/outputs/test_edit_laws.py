@@ -37,7 +37,9 @@ _VALUES = texts.SCALARS | st.sampled_from([["a", 1], {"x": 1}, "l1\nl2", "a: b",
 Q, A = pattern_of("Q.gguf"), pattern_of("a b.gguf")
 FORMATS = {
     "llama-server-preset": Format(
-        texts.ini(), [("a", "ctx-size"), ("a", "kv-offload"), ("new", "fit"), ("*", "threads")], _STRINGS
+        texts.ini(),
+        [("a", "ctx-size"), ("a", "kv-offload"), ("b c", "fit"), ("new", "fit"), ("aaa", "threads"), ("*", "threads")],
+        _STRINGS,
     ),
     "llama-config-ini": Format(texts.ini(), [("*", "threads"), ("*", "fit-target")], _STRINGS),
     "env-file": Format(texts.env(), [("LLAMA_ARG_CTX_SIZE",), ("A",), ("NEW",)], _STRINGS),
