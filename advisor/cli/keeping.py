@@ -101,7 +101,10 @@ def print_changes(look: Look, changes: Mapping[str, Sequence[FileChange]], *, di
         hint = f"; not enabled: {', '.join(off)}" if off else ""
         say(f"{len(changing)} {'file' if len(changing) == 1 else 'files'} would change{hint}.")
     elif (
-        diffs and not any(made.failure for made in look.passes) and not any(each.planned.refused for each in everything)
+        diffs
+        and any(each.models for each in everything)
+        and not any(made.failure for made in look.passes)
+        and not any(each.planned.refused for each in everything)
     ):
         print("Everything stands as advisor would write it.")
 
