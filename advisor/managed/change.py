@@ -191,23 +191,28 @@ def apply_change(planned: PlannedChange, ledger: Ledger, *, now_s: float, keep: 
     ledger.sequence += 1
     record, dropped = _with_entry(planned, backup, ledger.sequence, now_s, keep)
     intent = Intent(path, standing.target, backup, digest(after), None, record)
+    made = False
     try:
         if after is None:
             ledger.intent = intent
             ledger.save()
             remove_file(standing)
+            made = True
+            ledger.commit(path, record)
         else:
             ledger.enter(os.path.dirname(standing.target))
             with staged(standing, after) as new:
                 ledger.intent = intent._replace(temporary=new.temporary)
                 ledger.save()
                 new.commit()
+                made = True
+                ledger.commit(path, record)
     except BaseException:
-        ledger.intent = None
-        with contextlib.suppress(OutputError):  # then the announcement stays, and the hashes tell that it was not made
-            ledger.save()
+        if not made:
+            ledger.intent = None
+            with contextlib.suppress(OutputError):  # then the announcement stays, and the next run settles it
+                ledger.save()
         raise
-    ledger.commit(path, record)
     if dropped:
         ledger.backups.drop(dropped - {name for each in ledger.files.values() for name in each.backups})
     if look(path).data != after:

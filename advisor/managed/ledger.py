@@ -118,7 +118,7 @@ class Ledger:
         intent = self.intent
         if intent is None:
             return
-        made = intent.temporary is not None and _took_its_place(intent.temporary, intent.target)
+        made = _took_its_place(intent)
         with contextlib.suppress(OutputError):  # not readable any more
             now = digest(look(intent.target).data)
             if now in (intent.sha_before, intent.sha_after):
@@ -136,12 +136,18 @@ class Ledger:
             self.save()
 
 
-def _took_its_place(temporary: str, target: str) -> bool:
-    """Where the hashes do not tell, since somebody edited the file: the new one lies beside it until it is it."""
+def _took_its_place(intent: Intent) -> bool:
+    """Where the hashes do not tell, since somebody edited the file.
+
+    A file that was there is replaced by the new one, whose first name is gone then. One that was not there becomes a
+    second name of the new one, which keeps its first until the ledger is written.
+    """
+    if intent.temporary is None:
+        return False
     try:
-        return os.path.samefile(temporary, target)  # a new file is linked to its place before its first name goes
+        return os.path.samefile(intent.temporary, intent.target)
     except OSError:
-        return not os.path.lexists(temporary)
+        return intent.sha_before is not None and not os.path.lexists(intent.temporary)
 
 
 def _intent(document: Any) -> Intent:

@@ -55,6 +55,11 @@ class Desk:
             assert ledger.files == {}
             return result.done
 
+    def uninstall_everything(self) -> None:
+        """As `uninstall`, also when nothing is known."""
+        with open_ledger(self.state) as ledger:
+            assert [each.error for each in uninstall(ledger, FORMATS, now_s=self.now_s) if each.error] == []
+
     @property
     def text(self) -> str:
         return self.file.read_bytes().decode()

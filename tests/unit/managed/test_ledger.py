@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from advisor.errors import OutputError
-from advisor.managed.change import plan_change
-from advisor.managed.ledger import FILE, LOCK, SCHEMA, open_ledger, read_ledger
+from advisor.managed.change import apply_change, plan_change
+from advisor.managed.ledger import FILE, LOCK, SCHEMA, Ledger, open_ledger, read_ledger
 from advisor.managed.records import from_json, to_json
 from tests.unit.managed.conftest import Desk
 from tests.unit.managed.dying import dies_at
@@ -229,3 +229,42 @@ def test_a_first_change_that_died_leaves_nothing_behind(edited, own):
             assert own.file.exists() == edited
             own.file.unlink(missing_ok=True)
     assert 10 < step < 99
+
+
+def test_a_file_that_the_user_made_where_ours_had_been_for_a_moment_is_the_users(own):
+    n_open = 0
+    for step in range(1, 100):
+        if not dies_at(step, partial(own.apply, ctx="1")):
+            break
+        if own.file.exists() and json.loads((Path(own.state) / FILE).read_bytes())["intent"] is not None:
+            n_open += 1
+            own.file.unlink()
+            own.write("# mine\nctx = 1\n")  # by chance what advisor wrote
+            own.uninstall_everything()
+            assert own.text == "# mine\nctx = 1\n"
+        own.uninstall_everything()
+        own.file.unlink(missing_ok=True)
+    assert n_open > 1
+
+
+def test_a_full_disk_after_the_change_is_repaired_by_the_next_run(own, monkeypatch):
+    own.apply(ctx="1")
+    with open_ledger(own.state) as ledger:
+        planned = plan_change(str(own.file), own.format, {("ctx",): "2"}, ledger)
+        real, calls = Ledger.save, []
+
+        def save(self):
+            calls.append(1)
+            if len(calls) == 2:  # after the announcement, and when the file is already changed
+                raise OutputError("the disk is full.")
+            real(self)
+
+        monkeypatch.setattr(Ledger, "save", save)
+        with pytest.raises(OutputError, match="full"):
+            apply_change(planned, ledger, now_s=0)
+    monkeypatch.setattr(Ledger, "save", real)
+    assert own.text.endswith("ctx = 2\n")
+    with open_ledger(own.state) as ledger:
+        assert "was made" in ledger.notes[0]
+    assert own.apply(ctx="3").pinned == ()
+    assert own.text.endswith("ctx = 3\n")
