@@ -85,8 +85,7 @@ def _time(text: str) -> float:
     from datetime import datetime
 
     try:
-        if "-" not in text:
-            text = f"{datetime.now().astimezone().date().isoformat()}T{text}"
-        return datetime.fromisoformat(text).astimezone().timestamp()
+        today = datetime.now().astimezone().date().isoformat()
+        return datetime.fromisoformat(text if "-" in text else f"{today}T{text}").astimezone().timestamp()
     except (ValueError, OverflowError, OSError):
         raise UsageError(f"--to '{text:.40}' is no time; give it like 2026-11-30T18:00 or 18:00.") from None

@@ -68,6 +68,8 @@ def unreadable(path: str, error: OSError | ValueError) -> ModelNotFoundError | U
     shown = printable(path) if len(path) <= _MAX_SHOWN_PATH else excerpt(path)
     if isinstance(error, ValueError):  # a zero byte inside
         return ModelNotFoundError(f"{shown} is not a possible file name; check the spelling.")
+    if isinstance(error, NotADirectoryError) and os.path.isfile(path):
+        return ModelNotFoundError(f"{shown} is a file, not a folder; give the folder that it lies in.")
     if isinstance(error, FileNotFoundError) or error.errno in (errno.ENOTDIR, errno.ENAMETOOLONG):
         if os.path.islink(path):
             return ModelNotFoundError(f"{shown} is a link to a file that does not exist; download the model again.")

@@ -443,3 +443,17 @@ def test_plans_survive_a_model_that_is_gone(run: Run, tmp_path: Path) -> None:
     path.unlink()
     gone = StoredModel("folder", "m", str(path), (str(path),), 1, (FileIdentity(1, 2, 3, 4),))
     assert "does not exist" in str(planner.plan(gone).problem)
+
+
+def test_a_file_where_a_folder_is_meant(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("x")
+    assert main(["scan", str(path)]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "is a file, not a folder" in said
+    assert "does not exist" not in said
+
+
+def test_a_wrong_time_is_shown_as_it_was_given(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["undo", "--to", "yesterday"]) == 2
+    assert "--to 'yesterday' is no time" in capsys.readouterr().err

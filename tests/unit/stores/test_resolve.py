@@ -10,8 +10,7 @@ import os
 import socket
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from advisor.stores import errors as store_errors
 from advisor.stores import hugging_face, ollama
 from advisor.stores.resolve import expand, load_header
 from tests.tools.gguf_files import F32, array, assemble, honest, kv, write_sparse
+from tests.tools.stores import as_nobody
 
 MODEL = honest([kv("general.architecture", "string", "llama"), kv("general.name", "string", "it")])
 SNAPSHOT = (
@@ -62,19 +62,6 @@ def refused(argument: str | Path, kind: type[AdvisorError], *words: str) -> str:
     for word in words:
         assert word in message, message
     return message
-
-
-@contextmanager
-def as_nobody() -> Iterator[None]:
-    """Permissions mean nothing to root, so give root up for a while."""
-    if os.geteuid() != 0:
-        yield
-        return
-    os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
 
 
 # ---------------------------------------------------------------- files
