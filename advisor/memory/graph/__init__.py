@@ -155,8 +155,8 @@ class Job:
         family = self.h.style.family
         if family in WHOLE or (self.pipeline and family in SLICED):
             return None
-        found = needed_blocks(self.model, self.h, self.p, self.simple)
-        return found if found.gaps else None
+        found = needed_blocks(self.model, self.h, self.p, self.simple or not self.p.n_gpu)
+        return found if len(found.ids) < self.h.n_layer else None
 
     def flash(self, reduction: Reduction | None = None) -> bool:
         """What the flash-attention setting comes to."""
@@ -173,7 +173,7 @@ class Job:
         flash = self.flash(reduction)
         sizes = None
         if reduction is not None:
-            sizes = self.scheduler.sizes(self.build(reduction.ids, flash).graph, reduction.gaps)
+            sizes = self.scheduler.sizes(self.build(reduction.ids, flash).graph, reduction.stands)
         if sizes is None:
             sizes = self.scheduler.sizes(self.build(list(range(self.h.n_layer)), flash).graph)
         assert sizes is not None

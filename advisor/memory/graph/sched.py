@@ -5,17 +5,20 @@ Backends are numbered GPUs first, the CPU last. Facts from ggml-backend.cpp of l
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
-from advisor.memory.graph.alloc import Allocator, BufferRule, Event
-from advisor.memory.graph.reduce import Gap
-from advisor.memory.graph.replay import repeat
+from advisor.memory.graph.alloc import Buffers, BufferRule, trace
+from advisor.memory.graph.chain import run_blocks
 from advisor.memory.graph.tensor import NO_PLACE, VIEW_OPS, Tensor
 
 PIPELINE_COPIES = 4
 OFFLOAD_MIN_BATCH = 32
 
 Supports = Callable[[int, Tensor], bool]
+Placed: TypeAlias = tuple[Tensor, int]  # with its backend
+Split: TypeAlias = tuple[int, int, list[Tensor]]  # backend, first node, inputs copied to it
 
 
 class Graph:
@@ -24,11 +27,11 @@ class Graph:
     def __init__(self) -> None:
         self.nodes: list[Tensor] = []
         self.leaves: list[Tensor] = []
-        self.marks: list[int] = []
+        self.marks: list[Tensor] = []
 
-    def mark(self) -> None:
-        """Note where a block begins."""
-        self.marks.append(len(self.nodes))
+    def mark(self, t: Tensor) -> None:
+        """Note what enters a block; the block begins behind it."""
+        self.marks.append(t)
 
     def expand(self, t: Tensor) -> Tensor:
         """Append `t` and everything it needs that is not there yet."""
@@ -54,40 +57,31 @@ class Scheduler:
         self.gpu_supports = supports
         self.op_offload = op_offload
         self.copies = PIPELINE_COPIES if pipeline else 1
-        self.split_starts: list[tuple[int, int]] = []
 
-    def sizes(self, graph: Graph, gaps: list[Gap] | None = None) -> list[int] | None:
+    def sizes(self, graph: Graph, stands: Sequence[int] = ()) -> list[int] | None:
         """Bytes of the compute buffer of every backend.
 
-        `gaps`: rounds of blocks that were left out of the graph and are repeated in the allocator. None is returned
-        when the rounds at a gap do not repeat, or when copies that are never freed would grow with the blocks.
+        `stands`: per block of the model the built block that stands for it. None when the built blocks do not tell the
+        others.
         """
         self.assign(graph)
-        nodes, leaves = self.split(graph)
-        allocator = Allocator(self.rules)
-        if not gaps:
-            return allocator.run(leaves, nodes)
-        if self.copies > 1 and len(self.split_starts) > self.n + 1:
-            return None
-        allocator.start(leaves, nodes)
-        done = 0
-        for gap in gaps:
-            begin, middle, end = (self._position(graph.marks[i]) for i in (gap.first, gap.second, gap.end))
-            logs: list[list[Event]] = []
-            for a, b in ((begin, middle), (middle, end)):
-                allocator.walk(nodes, done, a)
-                allocator.log = []
-                allocator.walk(nodes, a, b)
-                logs.append(allocator.log)
-                allocator.log = None
-                done = b
-            if not repeat(allocator, logs[0], logs[1], gap.times):
-                return None
-        allocator.walk(nodes, done, len(nodes))
-        return [b.high for b in allocator.buffers]
-
-    def _position(self, mark: int) -> int:
-        return mark + sum(2 * n_inputs for start, n_inputs in self.split_starts if start < mark)
+        nodes, leaves, splits = self.split(graph)
+        if not stands:
+            found = trace(self.rules, leaves, nodes)
+            buffers = Buffers(self.n, found.n_blocks)
+            buffers.run(found.events)
+            return buffers.high()
+        cuts, homes = _cuts(graph, splits)
+        sizes = run_blocks(trace(self.rules, leaves, nodes, cuts), self.n, stands)
+        if sizes is not None and self.copies > 1:
+            # a pipeline's copies are laid out before everything else and never freed: each block has its own
+            uses = Counter(stands)
+            for (backend, _, inputs), part in zip(splits, homes, strict=True):
+                for s in inputs if uses[part] > 1 else ():
+                    assert s.copies is not None
+                    copies = [self.rules[backend].size(copy) for copy in s.copies[backend]]
+                    sizes[backend] += (uses[part] - 1) * sum(copies)
+        return sizes
 
     def supports(self, backend: int, t: Tensor) -> bool:
         """Whether `backend` can run `t`."""
@@ -164,10 +158,10 @@ class Scheduler:
         home = t.backend if t.backend != NO_PLACE else holder.backend
         return home == backend
 
-    def split(self, graph: Graph) -> tuple[list[tuple[Tensor, int]], list[tuple[Tensor, int]]]:
-        """Passes 5 and 6: nodes with the copies put in at each split's start, and the leaves to allocate first."""
+    def split(self, graph: Graph) -> tuple[list[Placed], list[Placed], list[Split]]:
+        """Passes 5 and 6: nodes with the copies put in at each split's start, the leaves to allocate first, splits."""
         nodes, n_copies = graph.nodes, self.copies
-        splits: list[tuple[int, int, list[Tensor]]] = []  # backend, first node, inputs
+        splits: list[Split] = []
         first = next((t for t in nodes if t.op not in VIEW_OPS), None)
         current = first.backend if first is not None else self.cpu
         inputs: list[Tensor] = []
@@ -193,8 +187,7 @@ class Scheduler:
                         s.copies[current] = [self._copy(s) for _ in range(n_copies)]
                         inputs.append(s)
                     t.src[j] = s.copies[current][0]
-        self.split_starts = [(start, len(wanted)) for _, start, wanted in splits]
-        ordered: list[tuple[Tensor, int]] = []
+        ordered: list[Placed] = []
         for k, (backend, start, wanted) in enumerate(splits):
             end = splits[k + 1][1] if k + 1 < len(splits) else len(nodes)
             for s in wanted:
@@ -205,7 +198,7 @@ class Scheduler:
                 assert s.copies is not None
                 ordered.append((s.copies[backend][0], backend))
             ordered.extend((t, t.backend) for t in nodes[start:end])
-        leaves: list[tuple[Tensor, int]] = []
+        leaves: list[Placed] = []
         if n_copies > 1:
             for t in graph.leaves:
                 if t.is_input:
@@ -217,13 +210,33 @@ class Scheduler:
                     assert s.copies is not None
                     leaves.extend((c, backend) for c in s.copies[backend])
         leaves.extend((t, t.backend) for t in graph.leaves)
-        return ordered, leaves
+        return ordered, leaves, splits
 
     def _copy(self, t: Tensor) -> Tensor:
         copy = Tensor("NONE", t.type, t.ne, [])
         copy.nb = t.nb
         copy.is_input = copy.is_output = self.copies > 1
         return copy
+
+
+def _cuts(graph: Graph, splits: Sequence[Split]) -> tuple[list[int], list[int]]:
+    """Where blocks begin among the nodes, once the copies at the splits' starts stand between them.
+
+    And the block that each split starts in, -1 = before all of them.
+    """
+    wanted = set(graph.marks)
+    found = {t: i for i, t in enumerate(graph.nodes) if t in wanted}
+    cuts: list[int] = []
+    homes: list[int] = []
+    shift = 0
+    for mark in graph.marks:
+        begin = found[mark] + 1
+        while len(homes) < len(splits) and splits[len(homes)][1] < begin:
+            shift += 2 * len(splits[len(homes)][2])
+            homes.append(len(cuts) - 1)
+        cuts.append(begin + shift)
+    homes.extend([len(cuts) - 1] * (len(splits) - len(homes)))
+    return cuts, homes
 
 
 def batch_size(t: Tensor) -> int:

@@ -33,6 +33,7 @@ class Tensor:
     __slots__ = (
         "allocated",
         "backend",
+        "block",
         "buffer",
         "copies",
         "is_input",
@@ -43,7 +44,6 @@ class Tensor:
         "name",
         "nb",
         "ne",
-        "offset",
         "op",
         "place",
         "root",
@@ -74,7 +74,7 @@ class Tensor:
         self.n_children = 0
         self.n_views = 0
         self.buffer = 0
-        self.offset = 0
+        self.block = 0
         self.size = 0
 
 

@@ -1,0 +1,94 @@
+"""Run a model's blocks through the allocator when only some of them were built.
+
+What a block does to the buffers depends on its kind, on the kind before it, and on whether it is the first or the last
+of its kind; only addresses differ. So the events of one such block stand for all that are like it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from advisor.memory.graph.alloc import Buffers
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from advisor.memory.graph.alloc import Event, Trace
+
+HEAD = -1  # what comes before the first block
+LONG = (1, 3)  # blocks; the built ones lie closer together than those of the model
+
+
+def run_blocks(found: Trace, n_buffers: int, stands: Sequence[int]) -> list[int] | None:
+    """Bytes per backend of the whole model; `stands[i]` is the built block that stands for block i.
+
+    None when the built blocks do not tell the others: memory that lives longer than the next block changes hands in a
+    block that stands for several, or two blocks that follow each other do not hand over what they expect.
+    """
+    ends = [*found.cuts[1:], len(found.events)]
+    parts = [found.events[begin:end] for begin, end in zip(found.cuts, ends, strict=True)]
+    uses = Counter(stands)
+    handed = _handed_over(found.events[: found.cuts[0]], parts, stands, uses)
+    if handed is None:
+        return None
+    numbers = [[block for block, _ in blocks] for blocks in handed]
+    buffers = Buffers(n_buffers, found.n_blocks)
+    buffers.run(found.events[: found.cuts[0]])
+    at, lists = buffers.at, buffers.lists
+    carried: tuple[int, ...] = ()
+    known: dict[tuple[object, ...], tuple[object, ...]] = {}
+    for k in stands:
+        state: tuple[object, ...] = ()
+        if uses[k] > 1:
+            state = (k, carried, *[(tuple(free.offsets), tuple(free.sizes)) for free in lists])
+            after = known.get(state)
+            if after is not None:
+                carried = after[0]
+                for free, (offsets, sizes) in zip(lists, after[1:], strict=True):
+                    free.offsets, free.sizes = list(offsets), list(sizes)
+                continue
+        if k:
+            for block, offset in zip(numbers[k - 1], carried, strict=True):
+                at[block] = offset
+        buffers.run(parts[k])
+        carried = tuple([at[block] for block in numbers[k]])
+        if state:
+            known[state] = (carried, *[(tuple(free.offsets), tuple(free.sizes)) for free in lists])
+    return buffers.high()
+
+
+def _handed_over(
+    head: Sequence[Event], parts: Sequence[Sequence[Event]], stands: Sequence[int], uses: Counter[int]
+) -> list[list[tuple[int, int]]] | None:
+    """Per built block: memory that it hands on for a later one to end, as (number, bytes) in the order of making.
+
+    What lives between two blocks that stand for themselves is not handed on, if it lives long.
+    """
+    made = {block: HEAD for _, _, block, _, _ in head}
+    sizes: dict[int, int] = {}
+    ended: dict[int, int] = {}
+    for k, part in enumerate(parts):
+        for takes, _, block, _, size in part:
+            if takes:
+                made[block] = k
+                sizes[block] = size
+            elif made[block] != k:
+                ended[block] = k
+    if any(made[block] == HEAD and uses[k] > 1 for block, k in ended.items()):
+        return None
+    steps = {(p, q - 1) for p, q in zip(stands, stands[1:], strict=False) if q != p + 1}
+    for long in LONG:
+        handed: list[list[tuple[int, int]]] = [[] for _ in parts]
+        for block, k in ended.items():
+            origin = made[block]
+            if origin == HEAD or (k - origin > long and uses[k] == uses[origin] == 1):
+                continue
+            for at in range(origin, k):
+                handed[at].append((block, sizes[block]))
+        for blocks in handed:
+            blocks.sort()
+        widths = [[size for _, size in blocks] for blocks in handed]
+        if all(widths[p] == widths[q] for p, q in steps):
+            return handed
+    return None
