@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from advisor.memory.graph.alloc import BufferRule
 from advisor.memory.graph.model import CPU, GraphModel, GraphPlacement, GraphSettings, Hyper
-from advisor.memory.graph.reduce import Reduction, needed_blocks
-from advisor.memory.graph.sched import Scheduler
+from advisor.memory.graph.reduce import Reduction, needed_blocks, outside_blocks
+from advisor.memory.graph.sched import Scheduler, Traced
 from advisor.memory.graph.support import flash_resolves, supports
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from advisor.memory.graph.ffn import Builder
 
 HOST_ALIGNMENT = 32
+KEPT_TRACES = 48  # per model, some 50 KiB each
 WHOLE = frozenset(("dsa", "t5", "t5encoder"))  # a leaf per block: every block counts
 ALL_ROWS = frozenset(("t5", "t5encoder"))  # with an encoder the engine reserves a batch of logits, whatever is asked
 SLICED = frozenset(("gemma3n", "gemma4"))  # per-block slices cross devices, one copy each
@@ -173,8 +174,23 @@ class Job:
         flash = self.flash(reduction)
         sizes = None
         if reduction is not None:
-            sizes = self.scheduler.sizes(self.build(reduction.ids, flash).graph, reduction.stands)
+            sizes = self.scheduler.sizes(self.traced(reduction, flash), reduction.stands)
         if sizes is None:
-            sizes = self.scheduler.sizes(self.build(list(range(self.h.n_layer)), flash).graph)
+            graph = self.build(list(range(self.h.n_layer)), flash).graph
+            sizes = self.scheduler.sizes(self.scheduler.traced(graph, False))
         assert sizes is not None
         return sizes
+
+    def traced(self, reduction: Reduction, flash: bool) -> Traced:
+        """The events of the built blocks; the same for every placement that needs blocks of the same shape."""
+        outside = tuple([(outside_blocks(self.model, pattern), device) for pattern, device in self.p.overrides])
+        ends = (self.p.n_gpu, self.p.layers[self.h.n_layer :], self.full_offload)
+        key = (self.s, flash, self.pins, ends, outside, tuple(self.devices), reduction.shape)
+        traces = self.model.traces
+        found = traces.get(key)
+        if found is None:
+            found = self.scheduler.traced(self.build(reduction.ids, flash).graph)
+            if len(traces) >= KEPT_TRACES:
+                traces.clear()
+            traces[key] = found
+        return found

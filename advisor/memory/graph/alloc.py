@@ -130,6 +130,9 @@ the parent's number. A plain tuple, since hundreds are made per estimate.
 """
 
 
+State: TypeAlias = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+
+
 class Trace(NamedTuple):
     """What a graph does to the buffers; nothing in it depends on addresses. `cuts`: where the asked nodes begin."""
 
@@ -139,18 +142,15 @@ class Trace(NamedTuple):
 
 
 def trace(
-    rules: Sequence[BufferRule], leaves: Sequence[tuple[Tensor, int]], nodes: Sequence[tuple[Tensor, int]],
-    cuts: Sequence[int] = (),
-) -> Trace:  # fmt: skip
-    """The events of a graph given as (tensor, backend) pairs in execution order; `cuts` are ascending node indices."""
+    rules: Sequence[BufferRule], leaves: Sequence[Tensor], nodes: Sequence[Tensor], cuts: Sequence[int] = ()
+) -> Trace:
+    """The events of a graph given in execution order, a backend set on each tensor; `cuts`: ascending node indices."""
     events: list[Event] = []
     add = events.append
     n_blocks = 0
 
     def allocate(t: Tensor, backend: int) -> None:
         nonlocal n_blocks
-        if t.allocated or t.place != NO_PLACE or t.root is not None:
-            return
         t.allocated = True
         if t.op in INPLACE_OPS:
             for s in t.src:
@@ -172,26 +172,27 @@ def trace(
             add((False, t.buffer, t.block, 0, t.size))
             t.allocated = False
 
-    for t, backend in leaves:
-        allocate(t, backend)
-    for t, backend in nodes:
+    for t in leaves:
+        if not t.allocated:
+            allocate(t, t.backend)
+    for t in nodes:
         if t.root is not None and t.op != "NONE":
             t.root.n_views += 1
-        if t.is_input:
-            allocate(t, backend)
+        if t.is_input and not t.allocated:
+            allocate(t, t.backend)
         for s in t.src:
             s.n_children += 1
-            if s.is_input:
-                allocate(s, backend)
+            if s.is_input and not s.allocated:
+                allocate(s, t.backend)
     marks: list[int] = []
     begin = 0
     for end in (*cuts, len(nodes)):
-        for t, backend in nodes[begin:end]:
+        for t in nodes[begin:end]:
             for s in t.src:
-                if not s.allocated and s.root is None:
-                    allocate(s, backend)
-            if t.root is None:
-                allocate(t, backend)
+                if not s.allocated and s.place == NO_PLACE and s.root is None:
+                    allocate(s, t.backend)
+            if t.root is None and not t.allocated:
+                allocate(t, t.backend)
             for s in t.src:
                 s.n_children -= 1
                 if s.n_children == 0 and s.n_views == 0:
@@ -224,6 +225,15 @@ class Buffers:
                 at[block] = lists[buffer].take(size)
             else:
                 lists[buffer].give(at[block] + shift, size)
+
+    def state(self) -> State:
+        """The free lists, to compare and to come back to; the widest moment is not part of it."""
+        return tuple([(tuple(free.offsets), tuple(free.sizes)) for free in self.lists])
+
+    def restore(self, state: State) -> None:
+        """Go back to such free lists."""
+        for free, (offsets, sizes) in zip(self.lists, state, strict=True):
+            free.offsets, free.sizes = list(offsets), list(sizes)
 
     def high(self) -> list[int]:
         """Bytes per backend at the widest moment so far."""

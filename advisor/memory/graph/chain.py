@@ -7,6 +7,7 @@ of its kind; only addresses differ. So the events of one such block stand for al
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from advisor.memory.graph.alloc import Buffers
@@ -14,7 +15,7 @@ from advisor.memory.graph.alloc import Buffers
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from advisor.memory.graph.alloc import Event, Trace
+    from advisor.memory.graph.alloc import Event, State, Trace
 
 HEAD = -1  # what comes before the first block
 LONG = (1, 3)  # blocks; the built ones lie closer together than those of the model
@@ -35,26 +36,25 @@ def run_blocks(found: Trace, n_buffers: int, stands: Sequence[int]) -> list[int]
     numbers = [[block for block, _ in blocks] for blocks in handed]
     buffers = Buffers(n_buffers, found.n_blocks)
     buffers.run(found.events[: found.cuts[0]])
-    at, lists = buffers.at, buffers.lists
+    at = buffers.at
     carried: tuple[int, ...] = ()
-    known: dict[tuple[object, ...], tuple[object, ...]] = {}
+    known: dict[tuple[int, tuple[int, ...], State], tuple[tuple[int, ...], State]] = {}
     for k in stands:
-        state: tuple[object, ...] = ()
-        if uses[k] > 1:
-            state = (k, carried, *[(tuple(free.offsets), tuple(free.sizes)) for free in lists])
+        repeated = uses[k] > 1
+        if repeated:
+            state = (k, carried, buffers.state())
             after = known.get(state)
             if after is not None:
                 carried = after[0]
-                for free, (offsets, sizes) in zip(lists, after[1:], strict=True):
-                    free.offsets, free.sizes = list(offsets), list(sizes)
+                buffers.restore(after[1])
                 continue
         if k:
             for block, offset in zip(numbers[k - 1], carried, strict=True):
                 at[block] = offset
         buffers.run(parts[k])
         carried = tuple([at[block] for block in numbers[k]])
-        if state:
-            known[state] = (carried, *[(tuple(free.offsets), tuple(free.sizes)) for free in lists])
+        if repeated:
+            known[state] = (carried, buffers.state())
     return buffers.high()
 
 
@@ -77,7 +77,7 @@ def _handed_over(
                 ended[block] = k
     if any(made[block] == HEAD and uses[k] > 1 for block, k in ended.items()):
         return None
-    steps = {(p, q - 1) for p, q in zip(stands, stands[1:], strict=False) if q != p + 1}
+    steps = {(p, q - 1) for p, q in pairwise(stands) if q != p + 1}
     for long in LONG:
         handed: list[list[tuple[int, int]]] = [[] for _ in parts]
         for block, k in ended.items():

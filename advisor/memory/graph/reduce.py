@@ -62,11 +62,25 @@ def matched_blocks(model: GraphModel, pattern: str) -> dict[int, tuple[str, ...]
     return found
 
 
+def outside_blocks(model: GraphModel, pattern: str) -> tuple[str, ...]:
+    """The tensors of no block that an override finds."""
+    found = model.outside.get(pattern)
+    if found is None:
+        expression = model.expression(pattern)
+        found = tuple(name for name in model.tensors if not BLOCK_NAME.match(name) and expression.search(name))
+        model.outside[pattern] = found
+    return found
+
+
 class Reduction(NamedTuple):
-    """The blocks to build; `stands[i]` is the position in `ids` of the one that stands for block i."""
+    """The blocks to build; `stands[i]` is the position in `ids` of the one that stands for block i.
+
+    `shape`: kind and place of each that is built; equal shapes make equal graphs.
+    """
 
     ids: list[int]
     stands: list[int]
+    shape: tuple[object, ...]
 
 
 def needed_blocks(model: GraphModel, h: Hyper, placement: GraphPlacement, together: bool) -> Reduction:
@@ -104,7 +118,7 @@ def shortened(kinds: Sequence[int], homes: Sequence[object], ahead: bool) -> Red
         begun.add(key)
         before = homes[i]
     # what a block shows to the one before it
-    faces = [*codes] if ahead else [(homes[i - 1] if i else None, home) for i, home in enumerate(homes)]
+    faces: list[object] = [*codes] if ahead else [(homes[i - 1] if i else None, home) for i, home in enumerate(homes)]
     faces.append(None)
     ids: list[int] = []
     at: dict[tuple[object, object], int] = {}
@@ -116,7 +130,7 @@ def shortened(kinds: Sequence[int], homes: Sequence[object], ahead: bool) -> Red
                 at.setdefault((codes[j], faces[j + 1]), len(ids))
                 ids.append(j)
         stands.append(at[whole])
-    return Reduction(ids, stands)
+    return Reduction(ids, stands, tuple([keys[i] for i in ids]))
 
 
 def _bridge(faces: Sequence[object], begin: int, end: int) -> list[int]:

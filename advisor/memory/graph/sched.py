@@ -9,20 +9,23 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from advisor.memory.graph.alloc import Buffers, BufferRule, trace
+from advisor.memory.graph.alloc import BufferRule, Buffers, Trace, trace
 from advisor.memory.graph.chain import run_blocks
 from advisor.memory.graph.tensor import NO_PLACE, VIEW_OPS, Tensor
+from advisor.records import NamedTuple
 
 PIPELINE_COPIES = 4
 OFFLOAD_MIN_BATCH = 32
 
 Supports = Callable[[int, Tensor], bool]
-Placed: TypeAlias = tuple[Tensor, int]  # with its backend
 Split: TypeAlias = tuple[int, int, list[Tensor]]  # backend, first node, inputs copied to it
 
 
 class Graph:
-    """Nodes and leaves in the order a depth-first walk from each expanded result finds them."""
+    """Nodes and leaves in the order a depth-first walk from each expanded result finds them.
+
+    Weights and caches, which lie somewhere already, are no leaves here.
+    """
 
     def __init__(self) -> None:
         self.nodes: list[Tensor] = []
@@ -34,7 +37,7 @@ class Graph:
         self.marks.append(t)
 
     def expand(self, t: Tensor) -> Tensor:
-        """Append `t` and everything it needs that is not there yet."""
+        """Append `t` and everything it needs that is not there yet; what has a place of its own needs none here."""
         if not t.visited:
             self._visit(t)
         return t
@@ -42,9 +45,19 @@ class Graph:
     def _visit(self, t: Tensor) -> None:
         t.visited = True
         for s in t.src:
-            if not s.visited:
+            if not s.visited and s.place == NO_PLACE:
                 self._visit(s)
         (self.leaves if t.op == "NONE" else self.nodes).append(t)
+
+
+class Traced(NamedTuple):
+    """A scheduled graph's events. `copies`: what a pipeline copies, as (block that needs it, backend, bytes).
+
+    A pipeline's copies are laid out before everything else and never freed, so each block adds its own.
+    """
+
+    trace: Trace
+    copies: list[tuple[int, int, int]]
 
 
 class Scheduler:
@@ -58,29 +71,37 @@ class Scheduler:
         self.op_offload = op_offload
         self.copies = PIPELINE_COPIES if pipeline else 1
 
-    def sizes(self, graph: Graph, stands: Sequence[int] = ()) -> list[int] | None:
+    def traced(self, graph: Graph, marked: bool = True) -> Traced:
+        """What the graph does to the buffers; `marked` False: as one piece, without looking for its blocks."""
+        self.assign(graph)
+        nodes, leaves, splits = self.split(graph)
+        if not marked:
+            return Traced(trace(self.rules, leaves, nodes), [])
+        cuts, homes = _cuts(graph, splits)
+        copies: list[tuple[int, int, int]] = []
+        if self.copies > 1:
+            for (backend, _, inputs), part in zip(splits, homes, strict=True):
+                for s in inputs:
+                    assert s.copies is not None
+                    copies.append((part, backend, sum(self.rules[backend].size(copy) for copy in s.copies[backend])))
+        return Traced(trace(self.rules, leaves, nodes, cuts), copies)
+
+    def sizes(self, found: Traced, stands: Sequence[int] = ()) -> list[int] | None:
         """Bytes of the compute buffer of every backend.
 
         `stands`: per block of the model the built block that stands for it. None when the built blocks do not tell the
         others.
         """
-        self.assign(graph)
-        nodes, leaves, splits = self.split(graph)
         if not stands:
-            found = trace(self.rules, leaves, nodes)
-            buffers = Buffers(self.n, found.n_blocks)
-            buffers.run(found.events)
+            buffers = Buffers(self.n, found.trace.n_blocks)
+            buffers.run(found.trace.events)
             return buffers.high()
-        cuts, homes = _cuts(graph, splits)
-        sizes = run_blocks(trace(self.rules, leaves, nodes, cuts), self.n, stands)
-        if sizes is not None and self.copies > 1:
-            # a pipeline's copies are laid out before everything else and never freed: each block has its own
+        sizes = run_blocks(found.trace, self.n, stands)
+        if sizes is not None and found.copies:
             uses = Counter(stands)
-            for (backend, _, inputs), part in zip(splits, homes, strict=True):
-                for s in inputs if uses[part] > 1 else ():
-                    assert s.copies is not None
-                    copies = [self.rules[backend].size(copy) for copy in s.copies[backend]]
-                    sizes[backend] += (uses[part] - 1) * sum(copies)
+            for part, backend, size in found.copies:
+                if part >= 0:
+                    sizes[backend] += (uses[part] - 1) * size
         return sizes
 
     def supports(self, backend: int, t: Tensor) -> bool:
@@ -90,9 +111,13 @@ class Scheduler:
     def assign(self, graph: Graph) -> None:
         """Passes 1 to 4: a backend for every node and source."""
         nodes = graph.nodes
+        if not self.cpu:
+            for t in (*graph.leaves, *nodes):
+                t.backend = 0
+            return
         for t in graph.leaves:
-            if t.backend == NO_PLACE:
-                t.backend = t.place if t.place != NO_PLACE else (self.cpu if t.is_input else NO_PLACE)
+            if t.backend == NO_PLACE and t.is_input:
+                t.backend = self.cpu
         for t in nodes:
             if t.backend == NO_PLACE:
                 t.backend = self._initial(t)
@@ -158,7 +183,7 @@ class Scheduler:
         home = t.backend if t.backend != NO_PLACE else holder.backend
         return home == backend
 
-    def split(self, graph: Graph) -> tuple[list[Placed], list[Placed], list[Split]]:
+    def split(self, graph: Graph) -> tuple[list[Tensor], list[Tensor], list[Split]]:
         """Passes 5 and 6: nodes with the copies put in at each split's start, the leaves to allocate first, splits."""
         nodes, n_copies = graph.nodes, self.copies
         splits: list[Split] = []
@@ -166,6 +191,8 @@ class Scheduler:
         current = first.backend if first is not None else self.cpu
         inputs: list[Tensor] = []
         splits.append((current, 0, inputs))
+        if not self.cpu:
+            return nodes, graph.leaves, splits
         for i, t in enumerate(nodes):
             if t.op in VIEW_OPS:
                 continue
@@ -184,37 +211,39 @@ class Scheduler:
                     if s.copies is None:
                         s.copies = {}
                     if current not in s.copies:
-                        s.copies[current] = [self._copy(s) for _ in range(n_copies)]
+                        s.copies[current] = [self._copy(s, current) for _ in range(n_copies)]
                         inputs.append(s)
                     t.src[j] = s.copies[current][0]
-        ordered: list[Placed] = []
+        ordered: list[Tensor] = []
         for k, (backend, start, wanted) in enumerate(splits):
             end = splits[k + 1][1] if k + 1 < len(splits) else len(nodes)
             for s in wanted:
                 dependency = Tensor("NONE", s.type, s.ne, [s])
                 dependency.nb = s.nb
                 dependency.root = s.root if s.root is not None else s
-                ordered.append((dependency, s.backend))
+                dependency.backend = s.backend
+                ordered.append(dependency)
                 assert s.copies is not None
-                ordered.append((s.copies[backend][0], backend))
-            ordered.extend((t, t.backend) for t in nodes[start:end])
-        leaves: list[Placed] = []
+                ordered.append(s.copies[backend][0])
+            ordered += nodes[start:end]
+        leaves: list[Tensor] = []
         if n_copies > 1:
             for t in graph.leaves:
                 if t.is_input:
                     t.is_output = True
-                    leaves.append((t, t.backend))
-                    leaves.extend((self._copy(t), t.backend) for _ in range(n_copies - 1))
+                    leaves.append(t)
+                    leaves.extend(self._copy(t, t.backend) for _ in range(n_copies - 1))
             for backend, _, wanted in splits:
                 for s in wanted:
                     assert s.copies is not None
-                    leaves.extend((c, backend) for c in s.copies[backend])
-        leaves.extend((t, t.backend) for t in graph.leaves)
+                    leaves += s.copies[backend]
+        leaves += graph.leaves
         return ordered, leaves, splits
 
-    def _copy(self, t: Tensor) -> Tensor:
+    def _copy(self, t: Tensor, backend: int) -> Tensor:
         copy = Tensor("NONE", t.type, t.ne, [])
         copy.nb = t.nb
+        copy.backend = backend
         copy.is_input = copy.is_output = self.copies > 1
         return copy
 

@@ -25,8 +25,8 @@ class Distances(Transformer):
 
     def place(self, name: str) -> int:
         """Both halves of block N lie with block N."""
-        if self.overridden(name) is None and name.startswith(("enc.blk.", "dec.blk.")):
-            name = name[4:]
+        if name.startswith(("enc.blk.", "dec.blk.")):
+            return self.place_in(name, int(name.split(".", 3)[2]))
         return super().place(name)
 
     def distance_bias(self, buckets: Tensor, il: int) -> Tensor:
