@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 HOST_ALIGNMENT = 32
 KEPT_TRACES = 48  # per model, some 50 KiB each
-WHOLE = frozenset(("dsa", "t5", "t5encoder"))  # a leaf per block: every block counts
+WHOLE = frozenset(("t5", "t5encoder"))  # every block counts
+SLICED = frozenset(("gemma3n", "gemma4"))  # per-block slices cross to a pipeline's next device all at once
 ALL_ROWS = frozenset(("t5", "t5encoder"))  # with an encoder the engine reserves a batch of logits, whatever is asked
-SLICED = frozenset(("gemma3n", "gemma4"))  # per-block slices cross devices, one copy each
 
 __all__ = [
     "CPU",

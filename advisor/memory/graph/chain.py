@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from advisor.memory.graph.alloc import Buffers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from advisor.memory.graph.alloc import Event, State, Trace
 
@@ -21,26 +21,30 @@ HEAD = -1  # what comes before the first block
 LONG = (1, 3)  # blocks; the built ones lie closer together than those of the model
 
 
-def run_blocks(found: Trace, n_buffers: int, stands: Sequence[int]) -> list[int] | None:
+def run_blocks(found: Trace, n_buffers: int, stands: Sequence[int], own: Mapping[int, int]) -> list[int] | None:
     """Bytes per backend of the whole model; `stands[i]` is the built block that stands for block i.
 
-    None when the built blocks do not tell the others: memory that lives longer than the next block changes hands in a
-    block that stands for several, or two blocks that follow each other do not hand over what they expect.
+    `own`: memory that is laid out in front for one built block alone, and which. None when the built blocks do not
+    tell the others: memory that lives longer than the next block changes hands in a block that stands for several, or
+    two blocks that follow each other do not hand over what they expect.
     """
     ends = [*found.cuts[1:], len(found.events)]
     parts = [found.events[begin:end] for begin, end in zip(found.cuts, ends, strict=True)]
     uses = Counter(stands)
-    handed = _handed_over(found.events[: found.cuts[0]], parts, stands, uses)
+    head = found.events[: found.cuts[0]]
+    handed = _handed_over(head, parts, stands, uses, own)
     if handed is None:
         return None
     numbers = [[block for block, _ in blocks] for blocks in handed]
     buffers = Buffers(n_buffers, found.n_blocks)
-    buffers.run(found.events[: found.cuts[0]])
+    places = _lay_out(buffers, head, stands, own) if own else {}
+    if not own:
+        buffers.run(head)
     at = buffers.at
     carried: tuple[int, ...] = ()
     known: dict[tuple[int, tuple[int, ...], State], tuple[tuple[int, ...], State]] = {}
-    for k in stands:
-        repeated = uses[k] > 1
+    for i, k in enumerate(stands):
+        repeated = uses[k] > 1 and not own
         if repeated:
             state = (k, carried, buffers.state())
             after = known.get(state)
@@ -51,6 +55,8 @@ def run_blocks(found: Trace, n_buffers: int, stands: Sequence[int]) -> list[int]
         if k:
             for block, offset in zip(numbers[k - 1], carried, strict=True):
                 at[block] = offset
+        for block, offset in places.get(i, ()):
+            at[block] = offset
         buffers.run(parts[k])
         carried = tuple([at[block] for block in numbers[k]])
         if repeated:
@@ -58,9 +64,34 @@ def run_blocks(found: Trace, n_buffers: int, stands: Sequence[int]) -> list[int]
     return buffers.high()
 
 
+def _lay_out(
+    buffers: Buffers, head: Sequence[Event], stands: Sequence[int], own: Mapping[int, int]
+) -> dict[int, list[tuple[int, int]]]:
+    """Run the head with the memory of the blocks that were not built in its place; per block (number, address)."""
+    of_part: dict[int, list[Event]] = {}
+    for event in head:
+        if event[2] in own:
+            of_part.setdefault(own[event[2]], []).append(event)
+    places: dict[int, list[tuple[int, int]]] = {}
+    done = 0
+    for event in head:
+        part = own.get(event[2])
+        if part is None:
+            buffers.run((event,))
+        elif event is of_part[part][0] and part in stands:
+            until = stands.index(part) + 1
+            for i in range(done, until):
+                taken = of_part.get(stands[i], ())
+                buffers.run(taken)
+                places[i] = [(block, buffers.at[block]) for _, _, block, _, _ in taken]
+            done = max(done, until)
+    return places
+
+
 def _handed_over(
-    head: Sequence[Event], parts: Sequence[Sequence[Event]], stands: Sequence[int], uses: Counter[int]
-) -> list[list[tuple[int, int]]] | None:
+    head: Sequence[Event], parts: Sequence[Sequence[Event]], stands: Sequence[int], uses: Counter[int],
+    own: Mapping[int, int],
+) -> list[list[tuple[int, int]]] | None:  # fmt: skip
     """Per built block: memory that it hands on for a later one to end, as (number, bytes) in the order of making.
 
     What lives between two blocks that stand for themselves is not handed on, if it lives long.
@@ -75,7 +106,7 @@ def _handed_over(
                 sizes[block] = size
             elif made[block] != k:
                 ended[block] = k
-    if any(made[block] == HEAD and uses[k] > 1 for block, k in ended.items()):
+    if any(made[block] == HEAD and uses[k] > 1 and own.get(block) != k for block, k in ended.items()):
         return None
     steps = {(p, q - 1) for p, q in pairwise(stands) if q != p + 1}
     for long in LONG:

@@ -5,6 +5,7 @@ Backends are numbered GPUs first, the CPU last. Facts from ggml-backend.cpp of l
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
@@ -30,6 +31,7 @@ class Graph:
     def __init__(self) -> None:
         self.nodes: list[Tensor] = []
         self.leaves: list[Tensor] = []
+        self.leaves_at: list[int] = []  # the number of nodes when each was found
         self.marks: list[Tensor] = []
 
     def mark(self, t: Tensor) -> None:
@@ -47,17 +49,24 @@ class Graph:
         for s in t.src:
             if not s.visited and s.place == NO_PLACE:
                 self._visit(s)
-        (self.leaves if t.op == "NONE" else self.nodes).append(t)
+        if t.op == "NONE":
+            self.leaves.append(t)
+            self.leaves_at.append(len(self.nodes))
+        else:
+            self.nodes.append(t)
 
 
 class Traced(NamedTuple):
-    """A scheduled graph's events. `copies`: what a pipeline copies, as (block that needs it, backend, bytes).
+    """A scheduled graph's events.
 
-    A pipeline's copies are laid out before everything else and never freed, so each block adds its own.
+    `copies`: what a pipeline copies, as (block that needs it, backend, bytes); they are laid out before everything
+    else and never freed, so each block adds its own. `own`: memory blocks of constants, laid out in front too, that
+    one block of the model alone reads, and which.
     """
 
     trace: Trace
     copies: list[tuple[int, int, int]]
+    own: dict[int, int]
 
 
 class Scheduler:
@@ -76,15 +85,21 @@ class Scheduler:
         self.assign(graph)
         nodes, leaves, splits = self.split(graph)
         if not marked:
-            return Traced(trace(self.rules, leaves, nodes), [])
-        cuts, homes = _cuts(graph, splits)
+            return Traced(trace(self.rules, leaves, nodes), [], {})
+        cuts, homes, begins = _cuts(graph, splits)
         copies: list[tuple[int, int, int]] = []
         if self.copies > 1:
             for (backend, _, inputs), part in zip(splits, homes, strict=True):
                 for s in inputs:
                     assert s.copies is not None
                     copies.append((part, backend, sum(self.rules[backend].size(copy) for copy in s.copies[backend])))
-        return Traced(trace(self.rules, leaves, nodes, cuts), copies)
+        events = trace(self.rules, leaves, nodes, cuts)
+        own = {
+            t.block: bisect_right(begins, at) - 1
+            for t, at in zip(graph.leaves, graph.leaves_at, strict=True)
+            if not t.is_input and at >= begins[0]
+        }
+        return Traced(events, copies, own)
 
     def sizes(self, found: Traced, stands: Sequence[int] = ()) -> list[int] | None:
         """Bytes of the compute buffer of every backend.
@@ -96,7 +111,7 @@ class Scheduler:
             buffers = Buffers(self.n, found.trace.n_blocks)
             buffers.run(found.trace.events)
             return buffers.high()
-        sizes = run_blocks(found.trace, self.n, stands)
+        sizes = run_blocks(found.trace, self.n, stands, found.own)
         if sizes is not None and found.copies:
             uses = Counter(stands)
             for part, backend, size in found.copies:
@@ -248,24 +263,24 @@ class Scheduler:
         return copy
 
 
-def _cuts(graph: Graph, splits: Sequence[Split]) -> tuple[list[int], list[int]]:
-    """Where blocks begin among the nodes, once the copies at the splits' starts stand between them.
+def _cuts(graph: Graph, splits: Sequence[Split]) -> tuple[list[int], list[int], list[int]]:
+    """Where blocks begin among the nodes once the copies at the splits' starts stand between them.
 
-    And the block that each split starts in, -1 = before all of them.
+    And the block that each split starts in, -1 = before all of them, and where blocks begin without the copies.
     """
     wanted = set(graph.marks)
     found = {t: i for i, t in enumerate(graph.nodes) if t in wanted}
+    begins = [found[mark] + 1 for mark in graph.marks]
     cuts: list[int] = []
     homes: list[int] = []
     shift = 0
-    for mark in graph.marks:
-        begin = found[mark] + 1
+    for begin in begins:
         while len(homes) < len(splits) and splits[len(homes)][1] < begin:
             shift += 2 * len(splits[len(homes)][2])
             homes.append(len(cuts) - 1)
         cuts.append(begin + shift)
     homes.extend([len(cuts) - 1] * (len(splits) - len(homes)))
-    return cuts, homes
+    return cuts, homes, begins
 
 
 def batch_size(t: Tensor) -> int:
