@@ -173,7 +173,9 @@ class App:
         """The table of known cards; read only as far as a name has to be looked up."""
         from advisor.hardware.gpu_table import GpuTable
 
-        return GpuTable(self.required("gpus.toml"), "gpus.toml")
+        return GpuTable(
+            lambda: self.required("gpus.toml"), lambda words: self.rules.tables_holding("gpus.toml", "group", words)
+        )
 
     def _replay(self, path: str) -> HostSnapshot:
         import json

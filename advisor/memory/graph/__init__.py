@@ -8,6 +8,7 @@ from advisor.memory.graph.alloc import BufferRule
 from advisor.memory.graph.model import CPU, GraphModel, GraphPlacement, GraphSettings, Hyper
 from advisor.memory.graph.reduce import Reduction, needed_blocks, outside_blocks
 from advisor.memory.graph.sched import Scheduler, Traced
+from advisor.memory.graph.stretch import may_stretch, stretched
 from advisor.memory.graph.support import flash_resolves, supports
 
 if TYPE_CHECKING:
@@ -185,12 +186,20 @@ class Job:
         """The events of the built blocks; the same for every placement that needs blocks of the same shape."""
         outside = tuple([(outside_blocks(self.model, pattern), device) for pattern, device in self.p.overrides])
         ends = (self.p.n_gpu, self.p.layers[self.h.n_layer :], self.full_offload)
-        key = (self.s, flash, self.pins, ends, outside, tuple(self.devices), reduction.shape)
-        traces = self.model.traces
-        found = traces.get(key)
+        line = may_stretch(self.h, self.s)
+        bare = self.s._replace(n_ctx=0, n_ctx_seq=0) if line else self.s
+        key = (bare, flash, self.pins, ends, outside, tuple(self.devices), reduction.shape)
+        known = self.model.traces.setdefault(key, {})
+        at = self.s.n_ctx_seq
+        found = known.get(at)
+        if found is None and line and len(known) > 1:
+            (at_a, a), (at_b, b) = min(known.items()), max(known.items())
+            found = stretched(a, at_a, b, at_b, at)
+            if found is not None:
+                return found
         if found is None:
             found = self.scheduler.traced(self.build(reduction.ids, flash).graph)
-            if len(traces) >= KEPT_TRACES:
-                traces.clear()
-            traces[key] = found
+            if len(self.model.traces) > KEPT_TRACES:
+                self.model.traces.clear()
+            known[at] = found
         return found

@@ -1,7 +1,5 @@
 """The values a graph is built from: a header's facts, the engine's settings, and where layers live."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -54,7 +52,7 @@ class GraphModel:
         self.matches: dict[str, dict[int, tuple[str, ...]]] = {}
         self.outside: dict[str, tuple[str, ...]] = {}
         self.expressions: dict[str, re.Pattern[str]] = {}
-        self.traces: dict[tuple[object, ...], Traced] = {}
+        self.traces: dict[tuple[object, ...], dict[int, Traced]] = {}  # by context
 
     def key(self, name: str, il: int) -> str:
         """Full name of a tensor: ".weight" is added unless there is an ending; "" when there is no such tensor."""

@@ -3,8 +3,6 @@
 Blocks keep their numbers: weights, devices and caches stay those of the real ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from advisor.memory.graph.model import BLOCK_NAME, CPU, GraphModel, GraphPlacement, Hyper

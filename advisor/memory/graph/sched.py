@@ -3,8 +3,6 @@
 Backends are numbered GPUs first, the CPU last. Facts from ggml-backend.cpp of llama.cpp b11434.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
