@@ -8,7 +8,7 @@ from advisor.memory.graph.alloc import BufferRule
 from advisor.memory.graph.model import CPU, GraphModel, GraphPlacement, GraphSettings, Hyper
 from advisor.memory.graph.reduce import Reduction, needed_blocks, outside_blocks
 from advisor.memory.graph.sched import Scheduler, Traced
-from advisor.memory.graph.stretch import may_stretch, stretched
+from advisor.memory.graph.stretch import PADDING, may_stretch, stretched
 from advisor.memory.graph.support import flash_resolves, supports
 
 if TYPE_CHECKING:
@@ -111,7 +111,8 @@ def flash_attention(
         raise UnmodelledGraphError(model.arch)
     h = hyper if hyper is not None else Hyper(model)
     try:
-        return Job(model, h, settings, placement, devices, False).flash()
+        job = Job(model, h, settings, placement, devices, False)
+        return job.flash(job.reduction())
     except KeyError as error:
         raise UnmodelledGraphError(f"{model.arch}: no tensor {error.args[0]}") from error
 
@@ -165,9 +166,22 @@ class Job:
         known = flash_resolves(self.h, self.s, self.p, self.devices)
         if known is not None:
             return known
-        probe = self.build(reduction.ids if reduction is not None else list(range(self.h.n_layer)), True, True)
-        self.scheduler.assign(probe.graph)
-        return all(t.backend == probe.backend(il) for t, il in probe.fused)
+        # of the context only the padding of the keys decides whether a node can run
+        key = self._key(self.s._replace(n_ctx=0, n_ctx_seq=self.s.n_ctx_seq % PADDING), reduction)
+        known = self.model.flash.get(key) if reduction is not None else None
+        if known is None:
+            probe = self.build(reduction.ids if reduction is not None else list(range(self.h.n_layer)), True, True)
+            self.scheduler.assign(probe.graph)
+            known = all(t.backend == probe.backend(il) for t, il in probe.fused)
+            if reduction is not None:
+                self.model.flash[key] = known
+        return known
+
+    def _key(self, settings: GraphSettings, reduction: Reduction | None) -> tuple[object, ...]:
+        """Equal keys make equal graphs: the settings, and what is built where."""
+        outside = tuple([(outside_blocks(self.model, pattern), device) for pattern, device in self.p.overrides])
+        ends = (self.p.n_gpu, self.p.layers[self.h.n_layer :], self.full_offload, self.pins)
+        return settings, ends, outside, tuple(self.devices), reduction.shape if reduction is not None else ()
 
     def sizes(self, full: bool) -> list[int]:
         """Bytes per backend."""
@@ -184,11 +198,8 @@ class Job:
 
     def traced(self, reduction: Reduction, flash: bool) -> Traced:
         """The events of the built blocks; the same for every placement that needs blocks of the same shape."""
-        outside = tuple([(outside_blocks(self.model, pattern), device) for pattern, device in self.p.overrides])
-        ends = (self.p.n_gpu, self.p.layers[self.h.n_layer :], self.full_offload)
         line = may_stretch(self.h, self.s)
-        bare = self.s._replace(n_ctx=0, n_ctx_seq=0) if line else self.s
-        key = (bare, flash, self.pins, ends, outside, tuple(self.devices), reduction.shape)
+        key = (flash, *self._key(self.s._replace(n_ctx=0, n_ctx_seq=0) if line else self.s, reduction))
         known = self.model.traces.setdefault(key, {})
         at = self.s.n_ctx_seq
         found = known.get(at)

@@ -22,7 +22,7 @@ class GraphModel:
     """
 
     __slots__ = (
-        "arch", "expressions", "keys", "kinds", "lookups_first", "matches", "meta", "modelled", "n_vocab",
+        "arch", "expressions", "flash", "keys", "kinds", "lookups_first", "matches", "meta", "modelled", "n_vocab",
         "outside", "style", "tensors", "traces", "window", "windowed",
     )  # fmt: skip
 
@@ -52,6 +52,7 @@ class GraphModel:
         self.matches: dict[str, dict[int, tuple[str, ...]]] = {}
         self.outside: dict[str, tuple[str, ...]] = {}
         self.expressions: dict[str, re.Pattern[str]] = {}
+        self.flash: dict[tuple[object, ...], bool] = {}
         self.traces: dict[tuple[object, ...], dict[int, Traced]] = {}  # by context
 
     def key(self, name: str, il: int) -> str:
