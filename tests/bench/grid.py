@@ -1,8 +1,8 @@
 """Prints how far predicted compute buffers are from the measured ones, by kind of setting, and what a plan costs.
 
-The cost is CPU time, without garbage collection, as the command line runs. First of one setting's compute buffers for
-a model that is known already, nothing remembered of other settings; then of the plans of whole searches (weights, cache,
-compute and speed, with what they share): recommendations for experts on three cards.
+The cost is CPU time without garbage collection, as the command line runs. First of one setting's compute buffers, for a
+model that is known already but nothing remembered of other settings; then of the plans of whole searches (weights,
+cache, compute and speed, with what they share): recommendations for experts on three cards.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def main() -> None:
     costs = sorted(estimates())
     within = sum(cost <= LIMIT_MS for cost in costs) / len(costs)
     print(
-        f"{len(costs)} estimates, CPU each: mean {sum(costs) / len(costs):.1f} ms, median {costs[len(costs) // 2]:.1f}, "
+        f"{len(costs)} estimates, CPU each: mean {sum(costs) / len(costs):.1f} ms, "
+        f"median {costs[len(costs) // 2]:.1f}, "
         f"95 % within {costs[int(0.95 * len(costs))]:.1f}, worst {costs[-1]:.0f}; {within:.0%} within {LIMIT_MS} ms"
     )
     for model in SEARCHED:
@@ -64,7 +65,7 @@ def main() -> None:
 
 
 def estimates() -> list[float]:
-    """CPU milliseconds of every accepted cell's compute buffers; the better of two runs, the pace of machines swings."""
+    """CPU milliseconds of every accepted cell's compute buffers, the better of two runs."""
     graphs: dict[tuple[str, int], ComputeModel] = {}
     costs: list[float] = []
     gc.collect()
