@@ -91,6 +91,18 @@ class Chooser:
             total += self._elements[group] // kind.block_elements * kind.block_bytes
         return total
 
+    def fallback_share(self, name: str) -> float:
+        """The share of the model's elements whose rows do not divide, so that another type stands in, 0 to 1."""
+        quantization = self._rules.quantizations[name]
+        if quantization.type_id in _PLAIN:
+            return 0.0
+        elsewhere = sum(
+            self._elements[group]
+            for group in self._groups
+            if group.n_row % GGML_TYPES[self._wished(group, quantization, False)].block_elements
+        )
+        return elsewhere / max(self.n_elements, 1)
+
     def needs_imatrix(self, name: str) -> bool:
         """Whether llama-quantize refuses to make the quantization `name` without an importance matrix."""
         quantization = self._rules.quantizations[name]

@@ -59,11 +59,13 @@ SCHEMA: dict[str, object] = {
             "by_count?": "bool",
             "raised?": "bool",
             "imatrix_types?": ["str 1.."],
+            "cpu_only_on?": ["str 1.."],
             **{f"{name}?": either("str 1..", [_CHOICE]) for name in CLASSES},
         }
     },
     "quality": {
         "weights": {
+            "most_fallback_share": "number 0..1",
             "measure": "str 1..",
             "reference": "str 1..",
             "model": "str 1..",
@@ -109,6 +111,7 @@ class Quantization(NamedTuple):
     by_count: bool
     raised: bool
     imatrix_types: frozenset[int]
+    cpu_only_on: frozenset[str]  # backends
     note: str
 
 
@@ -164,6 +167,7 @@ def parse_quants(document: Mapping[str, Any], file: str = "quants.toml") -> Quan
             by_count=table.get("by_count", False),
             raised=table.get("raised", True),
             imatrix_types=frozenset(type_id(each, where) for each in table.get("imatrix_types", ())),
+            cpu_only_on=frozenset(table.get("cpu_only_on", ())),
             note=table.get("note", ""),
         )
     raises = tuple(
