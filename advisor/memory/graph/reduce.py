@@ -113,7 +113,7 @@ def needed_blocks(model: GraphModel, h: Hyper, placement: GraphPlacement, togeth
     rest: list[tuple[object, ...]] = [
         (plain[i], typed[i] if device == CPU else -1) for i, device in enumerate(placement.layers[: h.n_layer])
     ]
-    for pattern, _ in placement.overrides:
+    for number, (pattern, _) in enumerate(placement.overrides):
         for i, names in matched_blocks(model, pattern).items():
             if i < h.n_layer:
                 moved = tuple([name for name in names if not is_feed_forward(name)])
