@@ -14,7 +14,7 @@ from advisor.recommend.evaluate import Evaluator
 from advisor.recommend.policy import Intent, parse_policy
 from advisor.recommend.recommend import recommend
 from advisor.recommend.recommendation import Recommendation
-from advisor.recommend.search import Wishes
+from advisor.recommend.search import Search, Wishes
 from advisor.recommend.warn import cache_ram_mib
 from advisor.speed import SpeedModel
 
@@ -61,6 +61,12 @@ class Planner:
     ) -> tuple[Recommendation, HostSnapshot]:
         """The best answer over the sets of GPUs, and the machine with those left out among its idle ones."""
         return recommend_on(self.host, lambda host: self.evaluator(spec, beside, host), self.policy, intent, wishes)
+
+    def search(
+        self, spec: ModelSpec, intent: Intent, wishes: Wishes, host: HostSnapshot, beside: Beside | None = None
+    ) -> Search:
+        """The search on exactly the GPUs of `host`, for whoever wants more of it than the best answer."""
+        return Search(self.evaluator(spec, beside, host), self.policy, intent, wishes)
 
     def recommend_within(
         self, spec: ModelSpec, intent: Intent, wishes: Wishes, host: HostSnapshot, limits: Budget, beside: Beside | None

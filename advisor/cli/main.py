@@ -25,6 +25,7 @@ VERBS = {
     "recommend": ("advisor.cli.recommend", "settings for a model on this machine, and why"),
     "estimate": ("advisor.cli.estimate", "memory and speed of exactly these settings, or of a pasted command line"),
     "check": ("advisor.cli.check", "whether these settings fit what is free now, for ExecStartPre="),
+    "plot": ("advisor.cli.plot", "memory against context and speed against layers as a picture or a page"),
     "inspect": ("advisor.cli.inspect", "what a model file is"),
     "verify": ("advisor.cli.verify", "ask the installed engine, without loading weights, and compare"),
     "observe": ("advisor.cli.observe", "read the memory in the log of a real load, and compare"),

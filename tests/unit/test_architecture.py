@@ -2,7 +2,7 @@
 
     leaves  errors units ggml_types settings host llama_flags rulebook whole_numbers (import leaves)
     core    gguf_header -> model -> memory -> speed -> recommend      (import leaves and the core before them)
-    edges   hardware stores engines outputs managed configuration ... (import leaves and core, never each other)
+    edges   hardware stores engines outputs managed configuration plots ... (leaves and core, never each other)
     wiring  registry app planner keeper                               (import everything but faces)
     faces   cli daemon __main__                                       (import everything)
 
@@ -36,7 +36,7 @@ LEAVES = (
 CORE = ("gguf_header", "model", "memory", "speed", "recommend")  # in the order of the arrows
 EDGES = (
     "hardware", "stores", "engines", "outputs", "managed", "configuration",
-    "overheads", "rule_folders", "state", "watch",
+    "overheads", "plots", "rule_folders", "state", "watch",
 )  # fmt: skip
 WIRING = ("registry", "app", "planner", "steady", "keeper")
 FACES = ("cli", "daemon", "__main__")
