@@ -32,6 +32,7 @@ EXIT_STATUS = {"full": 0, "cpu": 0, "partial": 3, "does_not_fit": 4}
     help="exact: every setting; safe: the engine fits the layers",
 )
 @click.option("--output", metavar="FILE", help="also write a llama-server model preset (.ini)")
+@click.option("--plot", is_flag=True, help="also draw memory against context and speed against layers")
 @click.option("--verify", is_flag=True, help="ask the installed engine about the answer, plan again where it differs")
 @click.option("--engine-binary", metavar="PATH", help="the llama-server to ask with --verify (default: on PATH)")
 @settings_options
@@ -53,6 +54,8 @@ def command(model: str, **values: Any) -> int:
     wishes = Wishes(pinned, values["min_ctx"], values["max_ctx"], values["min_tps"])
     if values["mode"] == "safe":
         _check_safe(pinned)
+    if values["plot"] and values["as_json"]:
+        raise UsageError("--plot draws, --json does not; 'advisor plot MODEL --json' gives the points.")
     _check(wishes.min_n_ctx, wishes.max_n_ctx, wishes.min_tokens_per_s)
     header = app.header(model)
     spec = app.model(header, load_mtp="draft-mtp" in pinned.spec_type)
@@ -106,7 +109,15 @@ def command(model: str, **values: Any) -> int:
         from advisor.cli.render_recommend import render_recommendation
         from advisor.cli.terminal import Screen
 
-        lines = render_recommendation(answer, spec, host, engine, line, Screen())
+        screen = Screen()
+        lines = render_recommendation(answer, spec, host, engine, line, screen)
+        if values["plot"]:
+            from advisor.cli.render_curves import curve_lines
+            from advisor.recommend.curves import memory_curves, speed_curves
+
+            search = planner.search(spec, intent, wishes, host, beside)
+            drawn = curve_lines(memory_curves(search, answer.chosen), speed_curves(search, answer.chosen), screen)
+            lines = [*lines[:-1], *drawn, "", lines[-1]]  # where the figures come from stays last
         print("\n".join(lines))
     if written:
         click.echo(written, err=True)

@@ -10,7 +10,6 @@ from advisor.records import NamedTuple
 from advisor.units import format_bytes
 
 _EDGE, _GAP = 16.0, 24.0
-MOST_PLACES = 4  # charts of memory for one machine; more are too many to look at
 
 
 class Table(NamedTuple):
@@ -39,24 +38,13 @@ class Page(NamedTuple):
 
 
 def section(name: str, summary: str, memory: MemoryCurves, speed: SpeedCurves | None) -> Section:
-    """The charts and tables of one machine: memory of every GPU that takes part, then the speed.
-
-    System memory is drawn where no GPU takes part, or where it sets the limit.
-    """
-    used = [index for index, place in enumerate(memory.places) if place.id != "host" and _taken(memory, index)]
-    shown = used[:MOST_PLACES]
-    if not used or memory.bound_by_host:
-        shown.append(len(memory.places) - 1)
-    charts = [memory_chart(memory, index) for index in shown]
-    tables = [_memory_table(memory, index) for index in shown]
+    """The charts and tables of one machine: memory of the places worth a picture, then the speed."""
+    charts = [memory_chart(memory, index) for index in memory.shown()]
+    tables = [_memory_table(memory, index) for index in memory.shown()]
     if speed is not None:
         charts.append(speed_chart(speed))
         tables += _speed_tables(speed)
     return Section(name, summary, tuple(charts), tuple(tables))
-
-
-def _taken(memory: MemoryCurves, index: int) -> bool:
-    return any(point.needs[index].total_bytes for curve in memory.curves for point in curve.points)
 
 
 def _memory_table(memory: MemoryCurves, index: int) -> Table:

@@ -18,6 +18,7 @@ from advisor.speed import Range
 from advisor.units import round_up
 
 N_POINTS = 32  # of a curve over the context, beside those that are planned exactly
+MOST_PLACES = 4  # pictures of memory for one machine
 _MULTIPLE = 256  # the engine rounds contexts up to it
 
 
@@ -76,6 +77,16 @@ class MemoryCurves(NamedTuple):
     curves: tuple[MemoryCurve, ...]
     chosen: MemoryPoint | None
     chosen_cache_type: str
+
+
+    def shown(self) -> tuple[int, ...]:
+        """The places worth a picture: GPUs that take part, the first four, and system memory where it sets the limit.
+
+        Where no GPU takes part it is system memory alone.
+        """
+        last = len(self.places) - 1
+        used = [i for i in range(last) if any(point.needs[i].total_bytes for c in self.curves for point in c.points)]
+        return (*used[:MOST_PLACES], last) if not used or self.bound_by_host else tuple(used[:MOST_PLACES])
 
 
 class SpeedPoint(NamedTuple):
