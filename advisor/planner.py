@@ -43,6 +43,10 @@ class Planner:
         """The intent of that name ("balanced", "parallel:4"). Raises UsageError."""
         return self.policy.intent(text)
 
+    def budget(self, host: HostSnapshot) -> Budget:
+        """What may be used of `host`."""
+        return make_budget(host, self.policy, **self._margins)  # type: ignore[arg-type]
+
     def evaluator(
         self,
         spec: ModelSpec,
@@ -52,7 +56,7 @@ class Planner:
     ) -> Evaluator:
         """What judges settings of `spec` on `host`, the whole machine unless given, within `limits` if given."""
         host = host or self.host
-        budget = limits or make_budget(host, self.policy, **self._margins)  # type: ignore[arg-type]
+        budget = limits or self.budget(host)
         speed = SpeedModel(spec, host, self._speed_rules)
         return Evaluator(spec, host, self.engine, budget, speed, self._tool, beside, self._overheads)
 

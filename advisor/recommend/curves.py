@@ -78,7 +78,6 @@ class MemoryCurves(NamedTuple):
     chosen: MemoryPoint | None
     chosen_cache_type: str
 
-
     def shown(self) -> tuple[int, ...]:
         """The places worth a picture: GPUs that take part, the first four, and system memory where it sets the limit.
 
