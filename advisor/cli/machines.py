@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from advisor.errors import UsageError
 from advisor.host import HostSnapshot
-from advisor.units import format_bytes
+from advisor.units import GIB, format_bytes
 
 if TYPE_CHECKING:
     from advisor.app import App
@@ -30,6 +30,8 @@ def machine_name(host: HostSnapshot, *, ram: bool = True) -> str:
     """The GPUs of a machine in words, equal ones counted, with its system memory."""
     counts: dict[str, int] = {}
     for device in host.devices:
-        counts[device.name] = counts.get(device.name, 0) + 1
+        unified = device.memory_kind == "unified" and not ram  # then the memory is what tells two of them apart
+        name = f"{device.name} {host.ram.total_bytes / GIB:.0f} GiB" if unified else device.name
+        counts[name] = counts.get(name, 0) + 1
     cards = " + ".join(f"{count}x {name}" if count > 1 else name for name, count in counts.items()) or "no GPU"
     return f"{cards}, {format_bytes(host.ram.total_bytes)} of system memory" if ram else cards
