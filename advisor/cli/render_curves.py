@@ -100,7 +100,7 @@ def _memory(memory: MemoryCurves, index: int, screen: Screen) -> list[str]:
             fits = curve.max_n_ctx is not None and n_ctx <= curve.max_n_ctx
             letter = screen.symbol(mark.fancy, mark.plain) if fits else screen.symbol(mark.open_fancy, mark.open_plain)
             grid.put(column, grid.row(_between(values, n_ctx)), letter, mark.color)
-    lines = [screen.paint(title[0], "bold"), *title[1:], *grid.lines(screen, "GiB")]
+    lines = [*(screen.paint(line, "bold") for line in title), *grid.lines(screen, "GiB")]
     lines += [" " * 10 + _scale(last, width), f"{' ' * 10}{'context, tokens':^{width}}".rstrip()]
     kept = format_bytes(place.free_bytes - place.usable_bytes)
     rule = screen.symbol("─", "-") * 3
@@ -118,10 +118,10 @@ def _memory(memory: MemoryCurves, index: int, screen: Screen) -> list[str]:
 
 def _speed(speed: SpeedCurves, screen: Screen) -> list[str]:
     reads = "Reading" if speed.reads else "Tokens/s"
-    title = f"{reads} against layers on the GPU, {clean(speed.context)}"
+    title = screen.wrap(f"{reads} against layers on the GPU, {clean(speed.context)}")
     points = [point for curve in speed.curves for point in curve.points]
     if not points:
-        return [title]
+        return title
     width = max(min(screen.width - 12, 76), 24)
     grid = _Grid(width, ROWS, 0.0, 1.08 * max(point.tokens_per_s.value for point in points))
     for number, curve in enumerate(speed.curves):
@@ -134,7 +134,7 @@ def _speed(speed: SpeedCurves, screen: Screen) -> list[str]:
             if not point.fits:
                 letter = screen.symbol(mark.open_fancy, mark.open_plain)
             grid.put(column, grid.row(_between(values, count)), letter, mark.color)
-    lines = [screen.paint(title, "bold"), *grid.lines(screen, "tokens/s")]
+    lines = [*(screen.paint(line, "bold") for line in title), *grid.lines(screen, "tokens/s")]
     moved = "layers or expert blocks" if len(speed.curves) > 1 else "layers"
     lines += [" " * 10 + _scale(speed.n_layers, width), f"{' ' * 10}{f'{moved} on the GPU':^{width}}".rstrip()]
     for number, curve in enumerate(speed.curves):

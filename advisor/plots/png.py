@@ -93,7 +93,7 @@ class _Canvas:
 def drawable(text: str) -> str:
     """`text` in the letters of Pillow's own font: accents are dropped, what it lacks becomes a question mark."""
     plain = "".join(char for char in unicodedata.normalize("NFKD", text) if not unicodedata.combining(char))
-    return "".join(char if " " <= char <= "~" or char in "…·" else "?" for char in plain)
+    return "".join(char if " " <= char <= "~" or char == "·" else "?" for char in plain)
 
 
 def dashed(points: tuple[XY, ...], dash: tuple[float, ...]) -> list[tuple[XY, ...]]:

@@ -172,7 +172,7 @@ def _memory_curve(search: Search, request: RequestedSettings, row: ContextRow, e
     if row.max_n_ctx is not None and row.max_n_ctx <= end:
         known.add(row.max_n_ctx)
     n_ubatch = search.judge(request._replace(n_ctx=end * search.slots)).plan.settings.n_ubatch
-    bends = {round_up(layer.n_window + n_ubatch, _MULTIPLE) for layer in search.spec.layers if layer.n_window}
+    bends = {round_up(layer.n_window + n_ubatch, _MULTIPLE) for layer in search.spec.layers}  # n_window 0 = none
     step = max(end // N_POINTS // _MULTIPLE, 1) * _MULTIPLE
     points = {}
     for n_ctx in sorted(known | {n for n in bends if n < end} | set(range(step, end, step))):
