@@ -7,6 +7,7 @@ exactly; between them compute buffers are interpolated, as the search itself doe
 from collections.abc import Callable
 
 from advisor.memory.types import DevicePlan, HostPlan
+from advisor.recommend.budget import shared_bytes
 from advisor.recommend.contexts import ContextRow, context_row, pair_name, table_basis
 from advisor.recommend.evaluate import Judged
 from advisor.recommend.search import Search
@@ -135,7 +136,7 @@ def memory_curves(search: Search, chosen: Judged) -> MemoryCurves:
         places=places(search),
         bound_by_host=any(point.device == "host" for row in rows for point in row.points if not point.fits),
         curves=tuple(curves),
-        chosen=_point(chosen, settings.n_ctx // search.slots, exact=True) if chosen.fits else None,
+        chosen=_point(search, chosen, settings.n_ctx // search.slots, exact=True) if chosen.fits else None,
         chosen_cache_type=cache_name(chosen),
     )
 
@@ -180,15 +181,20 @@ def _memory_curve(search: Search, request: RequestedSettings, row: ContextRow, e
         exact = n_ctx in known
         judged = search.judge(asked) if exact else search.evaluator.sketch(search.shared(asked))
         if judged.plan.refused is None:
-            points[n_ctx] = _point(judged, n_ctx, exact=exact)
+            points[n_ctx] = _point(search, judged, n_ctx, exact=exact)
     at_max = points.get(row.max_n_ctx) if row.max_n_ctx is not None else None
     return MemoryCurve(row.cache_type, row.max_n_ctx, row.at_least, at_max, tuple(points.values()))
 
 
-def _point(judged: Judged, n_ctx: int, *, exact: bool) -> MemoryPoint:
+def _point(search: Search, judged: Judged, n_ctx: int, *, exact: bool) -> MemoryPoint:
     needs = [_need(plan, plan.overhead_bytes + plan.extras_bytes) for plan in judged.plan.devices]
-    host = judged.plan.host
-    return MemoryPoint(n_ctx, exact, judged.fits, (*needs, _need(host, host.output_bytes + host.beside_bytes)))
+    host = _need(judged.plan.host, judged.plan.host.output_bytes + judged.plan.host.beside_bytes)
+    shared = shared_bytes(judged.plan, search.evaluator.budget)
+    if shared:  # system memory holds the parts of unified GPUs too; what is their own holds weights
+        together = Need(*(sum(each) for each in zip(host, *needs, strict=True)))
+        private = together.total_bytes - host.total_bytes - shared
+        host = together._replace(weights_bytes=together.weights_bytes - private)
+    return MemoryPoint(n_ctx, exact, judged.fits, (*needs, host))
 
 
 def _need(plan: DevicePlan | HostPlan, other_bytes: int) -> Need:

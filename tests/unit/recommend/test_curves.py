@@ -187,3 +187,23 @@ def test_slots_share_the_context():
     both = alone.keys() & shared.keys()
     assert len(both) > 4
     assert all(shared[n_ctx] == 4 * alone[n_ctx] for n_ctx in both)
+
+
+@pytest.mark.parametrize("own_gib", [0, 2])
+def test_system_memory_holds_what_unified_gpus_take_of_it(own_gib):
+    host = machine(16, ram_gib=16, backend="vulkan", bandwidth=100 * 10**9)
+    (device,) = host.devices
+    shared = 16 * GIB - own_gib * GIB
+    host = host._replace(devices=(device._replace(memory_kind="unified", shared_bytes=shared),))
+    intent, wishes = policy().intent("balanced"), Wishes(RequestedSettings())
+    answer, used = recommend_on(host, lambda each: evaluator("llama3-8b", each), policy(), intent, wishes)
+    search = Search(evaluator("llama3-8b", used), policy(), intent, wishes)
+    memory = memory_curves(search, answer.chosen)
+    assert memory.bound_by_host
+    for curve in memory.curves:
+        for point in curve.points:
+            gpu, both = point.needs
+            assert both.total_bytes > gpu.total_bytes - own_gib * GIB
+            assert point.fits == (
+                both.total_bytes <= memory.places[-1].usable_bytes and gpu.total_bytes <= memory.places[0].usable_bytes
+            )
