@@ -117,12 +117,7 @@ def needed_blocks(model: GraphModel, h: Hyper, placement: GraphPlacement, togeth
         for i, names in matched_blocks(model, pattern).items():
             if i < h.n_layer:
                 moved = tuple([name for name in names if not is_feed_forward(name)])
-                places[i] = (
-                    *places[i],
-                    pattern if len(placement.overrides) > 1 else "",
-                    moved,
-                    len(moved) < len(names),
-                )
+                places[i] = (*places[i], number, moved, len(moved) < len(names))
                 rest[i] = (*rest[i], names, typed[i])
     blocks = [Block(*one) for one in zip(attention, places, rest, strict=False)]
     return shortened(blocks, not together or h.style.family in GATHERS)
