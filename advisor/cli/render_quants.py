@@ -63,7 +63,8 @@ def _summary(table: Table, best: Row | None, spec: ModelSpec) -> str:
     if fit.verdict == "full":
         where = "the GPU" if len(fit.judged.plan.devices) == 1 else f"{len(fit.judged.plan.devices)} GPUs"
         reach = f"up to {fit.max_n_ctx:,} tokens, " if fit.max_n_ctx else ""
-        return f"{_sized(best)} loses least of those that fit {where} whole: {reach}{_pace(best, spec)}."
+        why = "loses least" if best.quality is not None else "is the largest"
+        return f"{_sized(best)} {why} of those that fit {where} whole: {reach}{_pace(best, spec)}."
     smallest = min(_fitting(table, fit.verdict), key=lambda row: row.weights_bytes or 0)
     span = f"{_sized(best)} gives {_pace(best, spec)}"
     if smallest is not best:
