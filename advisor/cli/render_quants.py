@@ -117,7 +117,7 @@ def _rows(table: Table, spec: ModelSpec, screen: Screen) -> list[str]:
 
 def _legend(table: Table, screen: Screen) -> list[str]:
     """What the marks and the last column mean."""
-    parts = []
+    parts = ["weights as llama-quantize makes them from the F16 or BF16 original"]
     if any(row.files for row in table.rows):
         parts.append(f"{screen.symbol('●', '*')} on disk")
     if any(row.needs_imatrix and not row.files for row in table.rows):
@@ -128,7 +128,7 @@ def _legend(table: Table, screen: Screen) -> list[str]:
             f"KLD: published {figure.measure.removesuffix(' from BF16')}, 0 is no loss, of {figure.model} "
             f"(llama.cpp, tools/perplexity); this model may lose more or less"
         )
-    return [screen.paint(line, "dim") for line in screen.wrap("; ".join(parts) + ".", "  ", "  ")] if parts else []
+    return [screen.paint(line, "dim") for line in screen.wrap("; ".join(parts) + ".", "  ", "  ")]
 
 
 def _files(table: Table, screen: Screen) -> list[str]:
