@@ -102,6 +102,14 @@ class Evaluator:
         """Speed of a candidate for the intent's turn."""
         return self._speed.predict(judged.plan, intent.turn, self.budget.ram_usable_bytes)
 
+    def when_full(self, judged: Judged, speed: Speed) -> Speed:
+        """The speed of a candidate with what a full context makes of it."""
+        return self._speed.when_full(judged.plan, speed, self.budget.ram_usable_bytes)
+
+    def tokens_per_s(self, judged: Judged, depth: int) -> float:
+        """Decode speed of a candidate with `depth` tokens in the cache."""
+        return 1 / self._speed.decode(judged.plan, depth, self.budget.ram_usable_bytes).seconds
+
 
 def fastest_first(layer_bytes: Sequence[int], room_bytes: Sequence[int], speeds: Sequence[float]) -> list[int]:
     """Bytes for each device: the fastest ones full up to a layer, equally fast ones to the same share.

@@ -23,9 +23,10 @@ def recommend_found(search: Search, found: Found) -> Recommendation:
     fits = bool(found.pool)
     if fits:
         best = found.pool[0]
+        best = best._replace(speed=evaluator.when_full(best.judged, best.speed))
     else:
         nearest = nearest_miss(search)
-        best = Ranked(nearest, evaluator.speed(nearest, intent), float("inf"))
+        best = Ranked(nearest, evaluator.when_full(nearest, evaluator.speed(nearest, intent)), float("inf"))
         found = Found((best,), found.floor_n_ctx, found.ceiling_n_ctx)
     verdict = verdict_of(best.judged, fits)
     contexts = context_table(search, best.judged)

@@ -64,6 +64,12 @@ class SpeedModel:
             bound_by="disk" if prefill_bound == "disk" else decode.bound_by,
         )
 
+    def when_full(self, plan: MemoryPlan, speed: Speed, available_ram_bytes: int) -> Speed:
+        """`speed` of `plan` with the figure for a full context added."""
+        depth = plan.settings.n_ctx_seq
+        decode = self.decode(plan, depth, available_ram_bytes)
+        return speed._replace(when_full=_range(1 / decode.seconds, decode.spread), full_depth=depth)
+
     def if_it_fitted(self, plan: MemoryPlan, share: float, turn: Turn) -> float:
         """Tokens/s of `plan`, everything on the GPUs, if the weights were `share` of their size."""
         depth = max(min(turn.depth_tokens, plan.settings.n_ctx_seq - turn.answer_tokens), 0)

@@ -28,3 +28,5 @@ class Speed(NamedTuple):
     at_depth: int
     confidence: str  # "calibrated" | "formula" | "low"
     bound_by: str  # "gpu bandwidth" | "ram bandwidth" | "disk" | "compute"
+    when_full: Range | None = None  # decode with `full_depth` tokens in the cache: all that one slot holds
+    full_depth: int = 0
