@@ -22,6 +22,7 @@ from advisor.rulebook import RuleDocument, check_document, check_sources
 if TYPE_CHECKING:
     from advisor.hardware.gpu_table import GpuTable
     from advisor.memory.extras import Beside
+    from advisor.quants.rules import QuantRules
     from advisor.settings import RequestedSettings
 
 MAX_SNAPSHOT_BYTES = 16 << 20
@@ -43,6 +44,10 @@ def schema_of(name: str) -> Mapping[str, object]:
         from advisor.speed.rules import SCHEMA as SPEED_SCHEMA
 
         return SPEED_SCHEMA
+    if name == "quants.toml":
+        from advisor.quants.rules import SCHEMA as QUANTS_SCHEMA
+
+        return QUANTS_SCHEMA
     raise UsageError(f"'{name}' is no rule file that advisor reads; 'advisor rules show' lists them.")
 
 
@@ -175,6 +180,12 @@ class App:
 
         return GpuTable(self.required("gpus.toml"), "gpus.toml")
 
+    def quant_rules(self) -> QuantRules:
+        """What llama-quantize makes of tensors, and what quantizations cost in quality."""
+        from advisor.quants.rules import parse_quants
+
+        return parse_quants(self.required("quants.toml"))
+
     def _replay(self, path: str) -> HostSnapshot:
         import json
 
@@ -205,4 +216,8 @@ def check(document: RuleDocument) -> None:
         if document.name == "policy.toml":
             check_document(document.data, _POLICY_LIMITS, document.files[-1])
         check_document(document.data, schema_of(document.name), document.files[-1])
+    if document.name == "quants.toml":
+        from advisor.quants.rules import parse_quants
+
+        parse_quants(document.data, document.files[-1])
     check_sources(document.data, document.files[-1])

@@ -49,12 +49,16 @@ class Planner:
         beside: Beside | None = None,
         host: HostSnapshot | None = None,
         limits: Budget | None = None,
+        like: Evaluator | None = None,
     ) -> Evaluator:
-        """What judges settings of `spec` on `host`, the whole machine unless given, within `limits` if given."""
+        """What judges settings of `spec` on `host`, the whole machine unless given, within `limits` if given.
+
+        `like`: the evaluator of the same model in another quantization on the same machine.
+        """
         host = host or self.host
         budget = limits or make_budget(host, self.policy, **self._margins)  # type: ignore[arg-type]
         speed = SpeedModel(spec, host, self._speed_rules)
-        return Evaluator(spec, host, self.engine, budget, speed, self._tool, beside, self._overheads)
+        return Evaluator(spec, host, self.engine, budget, speed, self._tool, beside, self._overheads, like)
 
     def recommend(
         self, spec: ModelSpec, intent: Intent, wishes: Wishes, beside: Beside | None = None

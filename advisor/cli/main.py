@@ -26,6 +26,7 @@ VERBS = {
     "estimate": ("advisor.cli.estimate", "memory and speed of exactly these settings, or of a pasted command line"),
     "check": ("advisor.cli.check", "whether these settings fit what is free now, for ExecStartPre="),
     "inspect": ("advisor.cli.inspect", "what a model file is"),
+    "quants": ("advisor.cli.quants", "every quantization of a model: bytes, fit, longest context, speed, quality"),
     "verify": ("advisor.cli.verify", "ask the installed engine, without loading weights, and compare"),
     "observe": ("advisor.cli.observe", "read the memory in the log of a real load, and compare"),
     "scan": ("advisor.cli.scan", "every model in every store with its verdict"),

@@ -18,27 +18,36 @@ _METAVARS = {
 }  # fmt: skip
 
 
-def settings_options(function: F) -> F:
-    """llama.cpp's own settings flags."""
-    for index, flag in reversed(list(enumerate(FLAGS))):
-        name = f"flag_{index}"
-        if takes_value(flag):
-            metavar = "|".join(flag.choices) if flag.kind == "choice" and len(flag.choices) < 5 else None
-            option = click.option(
-                *flag.names, name, metavar=metavar or _METAVARS.get(flag.kind, "MODE"), help=flag.help,
-                multiple=flag.kind in REPEATED,
-            )  # fmt: skip
-        else:
-            option = click.option(*flag.names, name, is_flag=True, default=False, help=flag.help)
-        function = option(function)
-    return function
+def settings_for(*fields: str) -> Callable[[F], F]:
+    """llama.cpp's own flags for these fields of RequestedSettings."""
+
+    def decorate(function: F) -> F:
+        for index, flag in reversed(list(enumerate(FLAGS))):
+            if flag.field not in fields:
+                continue
+            name = f"flag_{index}"
+            if takes_value(flag):
+                metavar = "|".join(flag.choices) if flag.kind == "choice" and len(flag.choices) < 5 else None
+                option = click.option(
+                    *flag.names, name, metavar=metavar or _METAVARS.get(flag.kind, "MODE"), help=flag.help,
+                    multiple=flag.kind in REPEATED,
+                )  # fmt: skip
+            else:
+                option = click.option(*flag.names, name, is_flag=True, default=False, help=flag.help)
+            function = option(function)
+        return function
+
+    return decorate
+
+
+settings_options = settings_for(*RequestedSettings._fields)
 
 
 def take_settings(values: dict[str, Any]) -> RequestedSettings:
     """Pop the flag_* values and make settings of them. Raises UsageError naming the option."""
     chosen: dict[str, Any] = {}
     for index, flag in enumerate(FLAGS):
-        value = values.pop(f"flag_{index}")
+        value = values.pop(f"flag_{index}", None)
         if value is None or value is False or value == ():
             continue
         if not takes_value(flag):

@@ -21,8 +21,8 @@ _STORES = {
     "llama-cache": "llama.cpp cache",
     "textgen": "text-generation-webui",
 }
-_VERDICTS = {"full": "fits", "partial": "in part", "cpu": "on CPU", "does_not_fit": "no"}
-_COLORS = {"full": "green", "partial": "yellow", "cpu": "cyan", "does_not_fit": "red"}
+VERDICTS = {"full": "fits", "partial": "in part", "cpu": "on CPU", "does_not_fit": "no"}
+COLORS = {"full": "green", "partial": "yellow", "cpu": "cyan", "does_not_fit": "red"}
 _SHORTEST_NAME = 20
 _WIDE = 105  # columns of a terminal from which on the table says more
 
@@ -106,13 +106,13 @@ def _cells(model: StoredModel, answer: Answer) -> dict[str, str]:
         context = f"{answer.settings['n_ctx_seq']:,}"
         longest = f"{answer.max_n_ctx:,}"
         if answer.answers:
-            speed = _rate(answer.speed["decode_tokens_per_s"]["value"])
+            speed = rate_cell(answer.speed["decode_tokens_per_s"]["value"])
     kinds = dict.fromkeys(companion.kind for companion in model.companions)
     return {
         "model": clean(model.name, 300),
         "quant": clean(model.facts.quantization, 12) if model.facts else "",
         "size": format_bytes(model.file_bytes),
-        "fits": _VERDICTS[answer.verdict],
+        "fits": VERDICTS[answer.verdict],
         "context": context,
         "longest": longest,
         "tokens/s": speed,
@@ -120,7 +120,8 @@ def _cells(model: StoredModel, answer: Answer) -> dict[str, str]:
     }
 
 
-def _rate(tokens_per_s: float) -> str:
+def rate_cell(tokens_per_s: float) -> str:
+    """A speed in a table's cell."""
     if tokens_per_s < 10:
         return f"{tokens_per_s:.1f}" if tokens_per_s >= 0.05 else f"{tokens_per_s:.2f}"
     return f"{tokens_per_s:,.0f}"
@@ -136,8 +137,8 @@ def _shorten(name: str, room: int, screen: Screen) -> str:
 
 
 def _painted(line: str, at: int, verdict: str, screen: Screen) -> str:
-    word = _VERDICTS[verdict]
-    return line[:at] + screen.paint(word, _COLORS[verdict]) + line[at + len(word) :]
+    word = VERDICTS[verdict]
+    return line[:at] + screen.paint(word, COLORS[verdict]) + line[at + len(word) :]
 
 
 def _not_planned(
@@ -173,7 +174,7 @@ def _troubles(reports: Sequence[StoreReport], screen: Screen, given: bool) -> li
 
 
 def _totals(answers: Sequence[Answer]) -> str:
-    counts = {verdict: sum(1 for answer in answers if answer.verdict == verdict) for verdict in _VERDICTS}
+    counts = {verdict: sum(1 for answer in answers if answer.verdict == verdict) for verdict in VERDICTS}
     names = {"full": "on the GPU", "partial": "in part", "cpu": "on the CPU", "does_not_fit": "not at all"}
     parts = [f"{count:,} {names[verdict]}" for verdict, count in counts.items() if count]
     return f"{len(answers):,} model{'s' if len(answers) != 1 else ''}" + (f": {', '.join(parts)}." if parts else ".")

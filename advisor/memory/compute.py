@@ -32,8 +32,12 @@ from advisor.settings import RunSettings
 class ComputeModel:
     """Compute buffers of one model on one set of devices; remembers what it has worked out."""
 
-    def __init__(self, spec: ModelSpec, engine: EngineSpec, backends: Sequence[BackendRules]) -> None:
+    def __init__(
+        self, spec: ModelSpec, engine: EngineSpec, backends: Sequence[BackendRules], like: ComputeModel | None = None
+    ) -> None:
+        """`like`: of the same model in another quantization, whose answers hold where weights do not matter."""
         self._spec, self._engine, self._backends = spec, engine, tuple(backends)
+        self._like = like
         meta = {key: value for key, value in spec.metadata.items() if not isinstance(value, ArraySummary)}
         tensors = {tensor.name: (tensor.shape, tensor.ggml_type) for tensor in spec.tensors}
         style = spec.style if engine.mixed_inputs else spec.style._replace(mixed=False)
@@ -56,6 +60,8 @@ class ComputeModel:
         self, settings: RunSettings, placement: Sequence[int], overrides: Overrides, *, exact: bool = True
     ) -> bool:
         """Whether flash attention ends up in the graph; without `exact` as for another split over the same devices."""
+        if self._like is not None:  # it depends on heads and cache types
+            return self._like.flash_attn(settings, placement, overrides, exact=exact)
         graph_settings, graph_placement = self.values(settings, placement, overrides)
         key = (graph_settings._replace(n_ctx=0, n_ctx_seq=0), graph_placement)
         alike = (key[0], frozenset(graph_placement.layers), bool(graph_placement.overrides))
@@ -78,6 +84,8 @@ class ComputeModel:
         Between settings that were worked out before the answer may be interpolated: where that is exact, and without
         `exact` also where it is only close, for a search that checks its result.
         """
+        if self._like is not None and self._copies_no_weights(placement, overrides):
+            return self._like.buffers(settings, placement, overrides, exact=exact)
         key = self.values(settings, placement, overrides)
         known = self._known.get(key)
         if known is None and (not exact or self._anchors.on_a_line(*key)):
@@ -89,6 +97,10 @@ class ComputeModel:
         *devices, host = known
         spans = [self._interval(value, backend) for value, backend in zip(devices, self._backends, strict=True)]
         return tuple(spans), self._interval(host, None)
+
+    def _copies_no_weights(self, placement: Sequence[int], overrides: Overrides) -> bool:
+        """Whether every block is computed where its weights lie: all on GPUs, or there is none."""
+        return not self._backends or (CPU not in placement and not overrides.any)
 
     def _work_out(
         self, graph: GraphSettings, graph_placement: GraphPlacement, settings: RunSettings, placement: Sequence[int]

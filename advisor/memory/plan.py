@@ -26,14 +26,19 @@ class Planner:
     def __init__(
         self, spec: ModelSpec, engine: EngineSpec, devices: Sequence[Device], *, server: bool = True,
         beside: Beside | None = None, overheads: Mapping[tuple[str, str], int] | None = None,
+        like: Planner | None = None,
     ) -> None:  # fmt: skip
-        """`beside`: files loaded with the model; `overheads`: observed overhead bytes by (backend, device name)."""
+        """`beside`: files loaded with the model; `overheads`: observed overhead bytes by (backend, device name).
+
+        `like`: of the same model in another quantization on the same devices, to share what does not depend on it.
+        """
         self._beside = beside
         self._extras: ExtrasPlanner | None = None
         self._overheads = overheads or {}
         self._spec, self._engine, self._devices, self._server = spec, engine, devices, server
         self._backends = [engine.backends[device.backend] for device in devices]
-        self.compute = ComputeModel(spec, engine, self._backends)
+        shared = like.compute if like is not None else None
+        self.compute: ComputeModel = ComputeModel(spec, engine, self._backends, shared)
         self._placed: dict[tuple[object, ...], tuple[tuple[int, ...], Overrides, WeightBytes]] = {}
         self._by_layer: dict[tuple[object, ...], Sequence[int]] = {}
         self._alone: dict[int, Planner] = {}  # per device, for split mode none
@@ -110,6 +115,12 @@ class Planner:
             read_host_bytes=weights.read_host,
             host_expert_blocks=weights.host_expert_blocks,
         )
+
+    def cache_bytes(self, settings: RunSettings) -> int:
+        """The cache of every device and of the host together; nothing else is worked out."""
+        placement, _, _ = self._place(settings)
+        devices, host = place_cache(self._spec, settings, placement, self._backends)
+        return sum(devices) + host
 
     def bytes_by_layer(self, settings: RunSettings) -> tuple[int, ...]:
         """Weights and cache that each block, and last the output, has on a GPU, 0 for those on the host."""

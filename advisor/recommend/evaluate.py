@@ -43,15 +43,19 @@ class Evaluator:
     def __init__(
         self, spec: ModelSpec, host: HostSnapshot, engine: EngineSpec, budget: Budget, speed: SpeedModel, tool: str,
         beside: "Beside | None" = None, overheads: Mapping[tuple[str, str], int] | None = None,
+        like: "Evaluator | None" = None,
     ) -> None:  # fmt: skip
-        """`beside` and `overheads` as for Planner."""
+        """`beside`, `overheads` and `like` as for Planner."""
         self.spec, self.host, self.engine, self.budget = spec, host, engine, budget
         self._speed, self._tool = speed, tool
         devices = [
             device._replace(free_bytes=limit.free_bytes) if device.free_bytes != limit.free_bytes else device
             for device, limit in zip(host.devices, budget.devices, strict=True)
         ]
-        self._planner = Planner(spec, engine, devices, server=tool == "server", beside=beside, overheads=overheads)
+        self._planner: Planner = Planner(
+            spec, engine, devices, server=tool == "server", beside=beside, overheads=overheads,
+            like=like._planner if like is not None else None,
+        )  # fmt: skip
         self._judged: dict[RequestedSettings, Judged] = {}
         self._n_sketched = 0
 
@@ -71,6 +75,10 @@ class Evaluator:
             plan = self._planner.plan(self._resolve(request), exact=False)
             known = Judged(request, plan, shortfalls(plan, self.budget))
         return known
+
+    def cache_bytes(self, request: RequestedSettings) -> int:
+        """The whole cache of a candidate, wherever it lies."""
+        return self._planner.cache_bytes(self._resolve(request))
 
     def share_out(self, request: RequestedSettings) -> RequestedSettings:
         """`request` with its layers dealt to several GPUs by what each has room for, as a tensor_split of counts.

@@ -12,7 +12,7 @@ from advisor.stores import folder as plain_folder
 from advisor.stores import gpt4all, hugging_face, jan, llama_cache, lm_studio, ollama
 from advisor.stores.attach import attach
 from advisor.stores.cache import Cache, cache_folder
-from advisor.stores.collect import linked_folders
+from advisor.stores.collect import linked_folders, report_folder
 from advisor.stores.facts import read_facts
 from advisor.stores.types import SeenAs, StoredModel, StoreReport
 
@@ -76,6 +76,35 @@ def scan_stores(
                 progress(n_read, n_models)
         result.append(report._replace(models=attach(models)))
     return tuple(result)
+
+
+def scan_around(
+    environ: Mapping[str, str], path: str, *, cache: Cache | None = None, progress: Progress | None = None
+) -> tuple[StoredModel, ...]:
+    """Every model of the store that holds the file `path`, else of its folder, not below. Headers as in `scan_stores`.
+
+    Nothing is raised; what cannot be read is left out or has a problem.
+    """
+    if cache is None:
+        with Cache(cache_folder(environ)) as own:
+            return scan_around(environ, path, cache=own, progress=progress)
+    home, places = _home(environ), {os.path.abspath(path), os.path.realpath(path)}
+    for _, store in _STORES:
+        for folder in store.default_folders(environ, home):
+            root = os.path.join(os.path.realpath(_absolute(folder, home)), "")
+            if any(os.path.join(os.path.realpath(os.path.dirname(place)), "").startswith(root) for place in places):
+                return _read_all(store.list_models(_absolute(folder, home)), cache, progress)
+    folder = os.path.dirname(os.path.abspath(path))
+    return _read_all(report_folder("folder", folder, below=False), cache, progress)
+
+
+def _read_all(report: StoreReport, cache: Cache, progress: Progress | None) -> tuple[StoredModel, ...]:
+    models = []
+    for model in report.models:
+        models.append(_with_facts(model, cache))
+        if progress is not None:
+            progress(len(models), len(report.models))
+    return tuple(models)
 
 
 def watched_folders(
