@@ -22,6 +22,7 @@ class DeviceConstants(NamedTuple):
     attention_flops: float  # attention of a prompt
     expert_rows: float  # tokens that an expert must get of a batch to run at half the speed of a dense matrix
     link_bytes_per_s: float
+    spill_bytes_per_s: float  # what a driver that spills gets over the link
     slow_expert_types: tuple[str, ...]  # storage types whose experts have no kernel for a single token
     slow_expert_seconds: float  # what each stack of such experts costs instead
     spread: float
@@ -94,6 +95,8 @@ def _device(device: Device, rules: Mapping[str, Any]) -> DeviceConstants:
         attention_flops=flops * kind["prefill_attention_factor"],
         expert_rows=kind["prefill_expert_rows"],
         link_bytes_per_s=rules["copies"]["link_efficiency"]
+        * (device.link_bytes_per_s or kind["assumed_link_bytes_per_s"]),
+        spill_bytes_per_s=rules["copies"]["spill_efficiency"]
         * (device.link_bytes_per_s or kind["assumed_link_bytes_per_s"]),
         slow_expert_types=tuple(kind["slow_expert_types"]),
         slow_expert_seconds=kind["slow_expert_seconds"],

@@ -70,12 +70,6 @@ class SpeedModel:
         decode = self.decode(plan, depth, available_ram_bytes)
         return speed._replace(when_full=_range(1 / decode.seconds, decode.spread), full_depth=depth)
 
-    def if_it_fitted(self, plan: MemoryPlan, share: float, turn: Turn) -> float:
-        """Tokens/s of `plan`, everything on the GPUs, if the weights were `share` of their size."""
-        depth = max(min(turn.depth_tokens, plan.settings.n_ctx_seq - turn.answer_tokens), 0)
-        smaller = plan._replace(read_device_bytes=tuple(int(n * share) for n in plan.read_device_bytes))
-        return 1 / self.decode(smaller, depth, 1 << 62).seconds
-
     def decode(self, plan: MemoryPlan, depth: int, available_ram_bytes: int) -> Decode:
         """One token with `depth` tokens in the cache."""
         constants, settings = self.constants, plan.settings

@@ -25,7 +25,7 @@ SCHEMA: dict[str, object] = {
     "source": "str",
     "classes": {"*": _CLASS_SCHEMA},
     "stacked_memory": {"chips": ["str 1.."], "efficiency_factor": _SHARE, "source": "str"},
-    "copies": {"hop_seconds": "number 0..1", "link_efficiency": _SHARE, "source": "str"},
+    "copies": {"hop_seconds": "number 0..1", "link_efficiency": _SHARE, "spill_efficiency": _SHARE, "source": "str"},
     "cpu": {
         "efficiency": _SHARE,
         "range": _SPREAD,
