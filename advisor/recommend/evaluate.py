@@ -13,7 +13,7 @@ from advisor.recommend.budget import Budget, Shortfall, shortfalls
 from advisor.recommend.policy import Intent, Policy
 from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings, RunSettings
-from advisor.speed import Constants, Speed, SpeedModel, spilled_seconds, streaming_seconds
+from advisor.speed import Constants, Speed, SpeedModel
 
 if TYPE_CHECKING:
     from advisor.memory.extras import Beside
@@ -121,14 +121,6 @@ class Evaluator:
     def constants(self) -> Constants:
         """What the speeds rest on."""
         return self._speed.constants
-
-    def spilled_seconds(self, judged: Judged, over_bytes: tuple[int, ...]) -> float:
-        """What a token costs more when `over_bytes` of each device spill into system memory."""
-        return spilled_seconds(judged.plan, over_bytes, self._speed.constants)
-
-    def streaming_seconds(self) -> float:
-        """What a token costs a program that streams the 16-bit model's layers."""
-        return streaming_seconds(self.spec.parameters, self._speed.constants)
 
     def tokens_per_s(self, judged: Judged, depth: int) -> float:
         """Decode speed of a candidate with `depth` tokens in the cache."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from advisor.settings import RequestedSettings
-from advisor.speed import constants_of, spilled_seconds, streaming_seconds
+from advisor.speed import constants_of
+from advisor.speed.beyond import spilled_seconds, streaming_seconds
 from tests.tools.cells import spec
 from tests.tools.machines import GIB, evaluator, machine, speed_rules
 
