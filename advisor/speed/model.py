@@ -86,7 +86,7 @@ class SpeedModel:
             reading = n_bytes / device.read_bytes_per_s
             attending = cache / (cache_factor * device.cache_bytes_per_s)
             attending = max(attending, latent / (constants.latent_flops_factor * device.flops))
-            steps = device.step_seconds * self._steps(plan, index)
+            steps = device.step_seconds * self._steps(plan, index, device.extra_steps)
             if device.slow_expert_types:
                 steps += device.slow_expert_seconds * self._slow_stacks(plan, index, device.slow_expert_types)
             bound = "compute" if steps > reading + attending else "gpu bandwidth"
@@ -95,7 +95,9 @@ class SpeedModel:
         on_host = plan.read_host_bytes + reads[HOST][0]
         if on_host:
             host = constants.host
-            seconds = (plan.read_host_bytes + reads[HOST][0] / cache_factor) / host.read_bytes_per_s
+            seconds = plan.read_host_bytes / host.read_bytes_per_s
+            seconds += reads[HOST][0] / (cache_factor * host.cache_bytes_per_s)
+            seconds += host.step_seconds * self._steps(plan, HOST, host.extra_steps)
             parts.append((seconds * host.decode_factor, host.spread, "ram bandwidth"))
             confidences.append(host.confidence)
             missing = plan.host.weights_bytes + plan.host.cache_bytes - available_ram_bytes
@@ -110,9 +112,8 @@ class SpeedModel:
         spread = sum(part[0] * part[1] for part in parts) / total
         return Decode(total, spread, max(parts, key=lambda part: part[0])[2], confidence)
 
-    def _steps(self, plan: MemoryPlan, index: int) -> float:
-        """Steps of the blocks on a device: one a block, more for experts and for a recurrent state."""
-        extra = self.constants.devices[index].extra_steps
+    def _steps(self, plan: MemoryPlan, index: int, extra: float) -> float:
+        """Steps of the blocks on a device: one a block, `extra` more for experts and for a recurrent state."""
         return sum(
             1 + extra * experts + extra * state
             for (experts, state), place in zip(self._facts.steps, plan.placement, strict=False)

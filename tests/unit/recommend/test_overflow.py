@@ -83,6 +83,15 @@ def test_a_gpu_in_system_memory_says_so() -> None:
     assert "spills_to_system_memory" not in codes(notes)
 
 
+def test_what_a_gpu_in_system_memory_takes_is_not_there_for_the_cpu() -> None:
+    """40 GB of which 12 GiB lie on the GPU do not fit 32 GiB of RAM, though the CPU's part alone would."""
+    host = shared(14, 32)
+    judge = evaluator("llama33-70b-q4_k_m", host)
+    judged = judge.judge(RequestedSettings(n_parallel=1, n_ctx=4096, n_gpu_layers=25))
+    assert judged.plan.host.weights_bytes < judge.budget.ram_usable_bytes
+    assert judge.speed(judged, policy().intent("balanced")).bound_by == "disk"
+
+
 def test_the_limit_of_shared_memory_can_be_raised() -> None:
     """27B in 17 GiB: half of 48 GiB is too little, the rest of the memory is not."""
     notes = notes_for("qwen35-27b", shared(12, 48), n_ctx=8192, n_gpu_layers=999)
