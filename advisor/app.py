@@ -178,7 +178,9 @@ class App:
         """The table of known cards; read only as far as a name has to be looked up."""
         from advisor.hardware.gpu_table import GpuTable
 
-        return GpuTable(self.required("gpus.toml"), "gpus.toml")
+        return GpuTable(
+            lambda: self.required("gpus.toml"), lambda words: self.rules.tables_holding("gpus.toml", "group", words)
+        )
 
     def quant_rules(self) -> QuantRules:
         """What llama-quantize makes of tensors, and what quantizations cost in quality."""

@@ -9,15 +9,21 @@ a third of what a whole `recommend` may cost, and advisor's compiled dependencie
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
 import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import tomli
 
 from advisor.errors import RuleError, UsageError
 from advisor.rulebook import RuleDocument
+
+if TYPE_CHECKING:
+    import hashlib
 
 MAX_FILE_BYTES = 1024 * 1024
 _SYSTEM_FOLDER = "/etc/advisor/rules"
@@ -103,6 +109,21 @@ class RuleFolders:
             self._documents[name] = RuleDocument(name, layers) if layers else None
         return self._documents[name]
 
+    def tables_holding(self, name: str, header: str, words: Sequence[str]) -> Mapping[str, object] | None:
+        """Parse only the `[[header]]` tables of a shipped document in whose text all `words` stand.
+
+        Of a large table a single line is wanted, and parsing all of it costs 3 ms. None when another folder has a say.
+        """
+        _check_name(name)
+        first, *others = (self._read(os.path.join(folder, name)) for folder in self._folders)
+        if first is None or any(content is not None for content in others):
+            return None
+        mark = f"\n[[{header}]]"
+        _, *tables = first.decode("utf-8").split(mark)
+        chosen = [table for table in tables if all(word in table for word in words)]
+        self._bytes.setdefault(name, [first])
+        return {header: [], **tomli.loads(mark.join(["", *chosen]))}
+
     def names(self, folder: str) -> list[str]:
         """Names of the documents in `folder` ("arch" -> ["arch/gemma3.toml", ...]) over all folders, sorted.
 
@@ -124,9 +145,7 @@ class RuleFolders:
 
     def digest(self) -> str:
         """Hash the documents read so far, in name order; the same files give the same "sha256:..." anywhere."""
-        from hashlib import sha256  # 5 ms that only reports need
-
-        total = sha256()
+        total = _sha256()
         for name in sorted(self._bytes):
             for layer, content in enumerate(self._bytes[name]):
                 total.update(f"{name}\0{layer}\0{len(content)}\0".encode())
@@ -135,9 +154,7 @@ class RuleFolders:
 
     def fingerprint(self) -> str:
         """Hash of every rule file in every folder, read or not: what any answer may depend on."""
-        from hashlib import sha256
-
-        total = sha256()
+        total = _sha256()
         for folder in ("", "engines", "arch"):
             for name in self.names(folder):
                 for layer, base in enumerate(self._folders):
@@ -171,6 +188,15 @@ class RuleFolders:
         if len(content) > MAX_FILE_BYTES:
             raise RuleError(f"{path}: larger than 1 MiB, which no rule file is; remove it.")
         return bytes(content)
+
+
+def _sha256() -> hashlib._Hash:
+    """SHA-256; of CPython's own module where it has one, since hashlib loads OpenSSL for 4 ms."""
+    for name in ("_sha2", "_sha256"):
+        with contextlib.suppress(ImportError):
+            found: hashlib._Hash = importlib.import_module(name).sha256()
+            return found
+    return importlib.import_module("hashlib").sha256()  # type: ignore[no-any-return]
 
 
 def _is_document(entry: str) -> bool:

@@ -6,7 +6,7 @@ Pure: the parsed content comes in as a mapping. What the figures mean stands at 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from advisor.errors import HardwareError, RuleError
 from advisor.hardware.gpu_names import is_run_of_words, listed, shown, words_of
@@ -38,16 +38,30 @@ class _Index:
 class GpuTable:
     """All parts, in the order of the file; read only as far as a name asks for, which saves 10 ms."""
 
-    def __init__(self, data: Mapping[str, object], path: str = "gpus.toml") -> None:
-        """Take the parsed content of gpus.toml. Raises RuleError where its frame is broken."""
+    def __init__(
+        self,
+        load: Callable[[], Mapping[str, object]],
+        near: Callable[[Sequence[str]], Mapping[str, object] | None] | None = None,
+        path: str = "gpus.toml",
+    ) -> None:
+        """`load` gives the parsed content of gpus.toml; `near` only the groups in which all of some words stand."""
         self._path = path
-        self._unread = unread_parts(data, path)
+        self._load = load
+        self._near = near
+        self._unread_parts: tuple[UnreadPart, ...] | None = None
         self._everything: _Index | None = None
+
+    @property
+    def _unread(self) -> tuple[UnreadPart, ...]:
+        """All parts. Raises RuleError where the file's frame is broken."""
+        if self._unread_parts is None:
+            self._unread_parts = unread_parts(self._load(), self._path)
+        return self._unread_parts
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, object], path: str = "gpus.toml") -> GpuTable:
         """Read all of the parsed content of gpus.toml. Raises RuleError with file and key."""
-        table = cls(data, path)
+        table = cls(lambda: data, path=path)
         table._whole()
         pci: dict[str, UnreadPart] = {}
         for part in table._unread:
@@ -66,12 +80,17 @@ class GpuTable:
             self._everything = _Index(self._unread, self._path)
         return self._everything
 
+    def _holding(self, words: Sequence[str]) -> tuple[UnreadPart, ...]:
+        """At least the parts in whose text all `words` stand, in lower case."""
+        data = self._near(words) if self._near and self._unread_parts is None else None
+        return self._unread if data is None else unread_parts(data, self._path)
+
     def _index(self, words: Sequence[str]) -> _Index:
         """What holds all parts of exactly these words: those with the same numbers in a name, if there are any."""
         numbers = [number for word in words for number in _DIGITS.findall(word)]
         if self._everything is None and numbers:
             near = [
-                part for part in self._unread
+                part for part in self._holding(numbers)
                 if any(all(number in name for number in numbers) for name in part.names)
             ]  # fmt: skip
             index = _Index(near, self._path)
@@ -126,7 +145,7 @@ class GpuTable:
         """Find the part of a card that a driver names, or None. The nearest memory size decides between equals."""
         if pci_device is not None:
             for wanted_id in (pci_device, pci_device.rpartition(":")[0]):
-                for part in self._unread:
+                for part in self._holding((wanted_id,)):
                     if wanted_id in part.pci_ids:
                         return read_part(part, self._path)
         words, size = words_of(name)

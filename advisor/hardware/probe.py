@@ -140,11 +140,11 @@ def _with_table(devices: Sequence[Device], load_table: Callable[[], GpuTable]) -
     """Supply name, bandwidth, compute and link where the driver gave none; never memory."""
     try:
         table = load_table()
+        parts = [table.find(device.name, device.total_bytes, device.pci_device) for device in devices]
     except Exception as error:  # a broken rule file must not hide the card
         return tuple(devices), [f"the table of GPUs cannot be used: {error}"]
     result = []
-    for device in devices:
-        part = table.find(device.name, device.total_bytes, device.pci_device)
+    for device, part in zip(devices, parts, strict=True):
         if part is None:
             result.append(device)
             continue

@@ -47,7 +47,7 @@ class Chooser:
         self._architecture = spec.architecture
         self._special = rules.document["architectures"].get(spec.architecture, {})
         self._n_expert = spec.n_expert
-        n_head, n_head_kv = _first(spec, "attention.head_count", 0), 0
+        n_head = _first(spec, "attention.head_count", 0)
         n_head_kv = _first(spec, "attention.head_count_kv", n_head)
         self._n_gqa = n_head // n_head_kv if n_head_kv else 0
         times = _first(spec, str(self._special.get("n_layer_times", "")), 1)
@@ -61,6 +61,7 @@ class Chooser:
             for row in rules.document["large"]
         )
         self._n_attn_v = 0
+        self._chosen: dict[tuple[str, bool], tuple[int | None, ...]] = {}
         self._groups: dict[_Group, list[int]] = {}
         self._elements: dict[_Group, int] = {}
         self._tensors = spec.tensors
@@ -69,24 +70,20 @@ class Chooser:
 
     def types(self, name: str, *, imatrix: bool = False) -> tuple[int, ...] | Impossible:
         """The ggml type of each of the model's tensors, in their order, in the quantization `name`."""
-        quantization = self._rules.quantizations[name]
         types = [kept_type(tensor) for tensor in self._tensors]
-        for group, members in self._groups.items():
-            type_id = self._type_of(group, quantization, imatrix)
+        for members, type_id in zip(self._groups.values(), self._choose(name, imatrix), strict=True):
             if type_id is None:
-                return self._impossible(quantization, members[0])
+                return self._impossible(name, members[0])
             for index in members:
                 types[index] = type_id
         return tuple(types)
 
     def total_bytes(self, name: str, *, imatrix: bool = False) -> int | Impossible:
         """Bytes of all tensors in the quantization `name`, as llama-quantize's dry run adds them up."""
-        quantization = self._rules.quantizations[name]
         total = self.kept_bytes
-        for group, members in self._groups.items():
-            type_id = self._type_of(group, quantization, imatrix)
+        for (group, members), type_id in zip(self._groups.items(), self._choose(name, imatrix), strict=True):
             if type_id is None:
-                return self._impossible(quantization, members[0])
+                return self._impossible(name, members[0])
             kind = GGML_TYPES[type_id]
             total += self._elements[group] // kind.block_elements * kind.block_bytes
         return total
@@ -105,9 +102,18 @@ class Chooser:
 
     def needs_imatrix(self, name: str) -> bool:
         """Whether llama-quantize refuses to make the quantization `name` without an importance matrix."""
-        quantization = self._rules.quantizations[name]
-        types = self._rules.imatrix_types | quantization.imatrix_types
-        return any(not group.free and self._type_of(group, quantization, False) in types for group in self._groups)
+        types = self._rules.imatrix_types | self._rules.quantizations[name].imatrix_types
+        chosen = self._choose(name, False)
+        return any(not group.free and type_id in types for group, type_id in zip(self._groups, chosen, strict=True))
+
+    def _choose(self, name: str, imatrix: bool) -> tuple[int | None, ...]:
+        """The type of each group, None where there is none."""
+        known = self._chosen.get((name, imatrix))
+        if known is None:
+            quantization = self._rules.quantizations[name]
+            known = tuple(self._type_of(group, quantization, imatrix) for group in self._groups)
+            self._chosen[name, imatrix] = known
+        return known
 
     def _sort(self, tensors: Sequence[WeightTensor]) -> None:
         """Group the tensors, counting positions in the engine's order."""
@@ -213,9 +219,9 @@ class Chooser:
             and choice.imatrix in (None, imatrix)
         )
 
-    def _impossible(self, quantization: Quantization, index: int) -> Impossible:
-        tensor = self._tensors[index]
-        return Impossible(tensor.name, tensor.shape[0], GGML_TYPES[quantization.type_id].block_elements)
+    def _impossible(self, name: str, index: int) -> Impossible:
+        tensor, kind = self._tensors[index], GGML_TYPES[self._rules.quantizations[name].type_id]
+        return Impossible(tensor.name, tensor.shape[0], kind.block_elements)
 
 
 def _lies(where: str, position: int, count: int) -> bool:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from advisor.memory.graph.alloc import BufferRule
 from advisor.memory.graph.model import CPU, GraphModel, GraphPlacement, GraphSettings, Hyper
-from advisor.memory.graph.reduce import Reduction, needed_blocks
-from advisor.memory.graph.sched import Scheduler
+from advisor.memory.graph.reduce import Reduction, needed_blocks, outside_blocks
+from advisor.memory.graph.sched import Scheduler, Traced
+from advisor.memory.graph.stretch import PADDING, may_stretch, stretched
 from advisor.memory.graph.support import flash_resolves, supports
 
 if TYPE_CHECKING:
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
     from advisor.memory.graph.ffn import Builder
 
 HOST_ALIGNMENT = 32
-WHOLE = frozenset(("dsa", "t5", "t5encoder"))  # a leaf per block: every block counts
+KEPT_TRACES = 48  # per model, some 50 KiB each
+WHOLE = frozenset(("t5", "t5encoder"))  # every block counts
+SLICED = frozenset(("gemma3n", "gemma4"))  # per-block slices cross to a pipeline's next device all at once
 ALL_ROWS = frozenset(("t5", "t5encoder"))  # with an encoder the engine reserves a batch of logits, whatever is asked
-SLICED = frozenset(("gemma3n", "gemma4"))  # per-block slices cross devices, one copy each
 
 __all__ = [
     "CPU",
@@ -109,7 +111,8 @@ def flash_attention(
         raise UnmodelledGraphError(model.arch)
     h = hyper if hyper is not None else Hyper(model)
     try:
-        return Job(model, h, settings, placement, devices, False).flash()
+        job = Job(model, h, settings, placement, devices, False)
+        return job.flash(job.reduction())
     except KeyError as error:
         raise UnmodelledGraphError(f"{model.arch}: no tensor {error.args[0]}") from error
 
@@ -155,17 +158,30 @@ class Job:
         family = self.h.style.family
         if family in WHOLE or (self.pipeline and family in SLICED):
             return None
-        found = needed_blocks(self.model, self.h, self.p, self.simple)
-        return found if found.gaps else None
+        found = needed_blocks(self.model, self.h, self.p, self.simple or not self.p.n_gpu)
+        return found if len(found.ids) < self.h.n_layer else None
 
     def flash(self, reduction: Reduction | None = None) -> bool:
         """What the flash-attention setting comes to."""
         known = flash_resolves(self.h, self.s, self.p, self.devices)
         if known is not None:
             return known
-        probe = self.build(reduction.ids if reduction is not None else list(range(self.h.n_layer)), True, True)
-        self.scheduler.assign(probe.graph)
-        return all(t.backend == probe.backend(il) for t, il in probe.fused)
+        # of the context only the padding of the keys decides whether a node can run
+        key = self._key(self.s._replace(n_ctx=0, n_ctx_seq=self.s.n_ctx_seq % PADDING), reduction)
+        known = self.model.flash.get(key) if reduction is not None else None
+        if known is None:
+            probe = self.build(reduction.ids if reduction is not None else list(range(self.h.n_layer)), True, True)
+            self.scheduler.assign(probe.graph)
+            known = all(t.backend == probe.backend(il) for t, il in probe.fused)
+            if reduction is not None:
+                self.model.flash[key] = known
+        return known
+
+    def _key(self, settings: GraphSettings, reduction: Reduction | None) -> tuple[object, ...]:
+        """Equal keys make equal graphs: the settings, and what is built where."""
+        outside = tuple([(outside_blocks(self.model, pattern), device) for pattern, device in self.p.overrides])
+        ends = (self.p.n_gpu, self.p.layers[self.h.n_layer :], self.full_offload, self.pins)
+        return settings, ends, outside, tuple(self.devices), reduction.shape if reduction is not None else ()
 
     def sizes(self, full: bool) -> list[int]:
         """Bytes per backend."""
@@ -173,8 +189,28 @@ class Job:
         flash = self.flash(reduction)
         sizes = None
         if reduction is not None:
-            sizes = self.scheduler.sizes(self.build(reduction.ids, flash).graph, reduction.gaps)
+            sizes = self.scheduler.sizes(self.traced(reduction, flash), reduction.stands)
         if sizes is None:
-            sizes = self.scheduler.sizes(self.build(list(range(self.h.n_layer)), flash).graph)
+            graph = self.build(list(range(self.h.n_layer)), flash).graph
+            sizes = self.scheduler.sizes(self.scheduler.traced(graph, False))
         assert sizes is not None
         return sizes
+
+    def traced(self, reduction: Reduction, flash: bool) -> Traced:
+        """The events of the built blocks; the same for every placement that needs blocks of the same shape."""
+        line = may_stretch(self.h, self.s)
+        key = (flash, *self._key(self.s._replace(n_ctx=0, n_ctx_seq=0) if line else self.s, reduction))
+        known = self.model.traces.setdefault(key, {})
+        at = self.s.n_ctx_seq
+        found = known.get(at)
+        if found is None and line and len(known) > 1:
+            (at_a, a), (at_b, b) = min(known.items()), max(known.items())
+            found = stretched(a, at_a, b, at_b, at)
+            if found is not None:
+                return found
+        if found is None:
+            found = self.scheduler.traced(self.build(reduction.ids, flash).graph)
+            if len(self.model.traces) > KEPT_TRACES:
+                self.model.traces.clear()
+            known[at] = found
+        return found

@@ -4,6 +4,9 @@ Facts from ggml-alloc.c of llama.cpp b11434: leaves first, then explicit inputs,
 take over a parent's memory; memory returns when the last reader and the last view are gone; outputs never return.
 """
 
+from collections.abc import Sequence
+from typing import TypeAlias
+
 from advisor.memory.graph.tensor import (
     BLOCK,
     F16,
@@ -25,10 +28,9 @@ UNBOUNDED = 1 << 62
 class FreeList:
     """One buffer: free blocks sorted by offset; the last one is the open end."""
 
-    __slots__ = ("alignment", "high", "offsets", "sizes")
+    __slots__ = ("high", "offsets", "sizes")
 
-    def __init__(self, alignment: int) -> None:
-        self.alignment = alignment
+    def __init__(self) -> None:
         self.offsets = [0]
         self.sizes = [UNBOUNDED]
         self.high = 0
@@ -120,56 +122,77 @@ def attention_bytes(t: Tensor, size: int) -> int:
     return size
 
 
-class Event(NamedTuple):
-    """Something the allocator did: take memory (0), take it over from `source` (1), give it back (2)."""
+Event: TypeAlias = tuple[bool, int, int, int, int]
+"""Something the allocator does: (takes, buffer, number of the memory block, shift, bytes).
 
-    kind: int
-    buffer: int
-    size: int
-    tensor: Tensor
-    source: Tensor | None
-    extra: int
+It takes that many bytes, or gives them back from `shift` on. A node that takes over a parent's memory goes on under
+the parent's number. A plain tuple, since hundreds are made per estimate.
+"""
 
 
-class Allocator:
-    """Runs the allocation of one graph: buffers[b] is the free list of backend b."""
+State: TypeAlias = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 
-    def __init__(self, rules: list[BufferRule]) -> None:
-        self.rules = rules
-        self.buffers = [FreeList(rule.alignment) for rule in rules]
-        self.log: list[Event] | None = None
 
-    def start(self, leaves: list[tuple[Tensor, int]], nodes: list[tuple[Tensor, int]]) -> None:
-        """Place the leaves and count who reads what."""
-        allocate = self._allocate
-        for t, backend in leaves:
-            allocate(t, backend)
-        for t, backend in nodes:
-            if t.root is not None and t.op != "NONE":
-                t.root.n_views += 1
-            if t.is_input:
-                allocate(t, backend)
+class Trace(NamedTuple):
+    """What a graph does to the buffers; nothing in it depends on addresses. `cuts`: where the asked nodes begin."""
+
+    events: list[Event]
+    cuts: list[int]
+    n_blocks: int
+
+
+def trace(
+    rules: Sequence[BufferRule], leaves: Sequence[Tensor], nodes: Sequence[Tensor], cuts: Sequence[int] = ()
+) -> Trace:
+    """The events of a graph given in execution order, a backend set on each tensor; `cuts`: ascending node indices."""
+    events: list[Event] = []
+    add = events.append
+    n_blocks = 0
+
+    def allocate(t: Tensor, backend: int) -> None:
+        nonlocal n_blocks
+        t.allocated = True
+        if t.op in INPLACE_OPS:
             for s in t.src:
-                s.n_children += 1
-                if s.is_input:
-                    allocate(s, backend)
+                # a view is never "own" memory, so only a parent that holds memory itself can be taken over
+                if s.allocated and not s.is_output and s.n_children == 1 and s.n_views == 0 and same_layout(t, s):
+                    t.buffer, t.block = s.buffer, s.block
+                    t.size = rules[s.buffer].size(t)
+                    s.allocated = False
+                    if s.size > t.size:
+                        add((False, t.buffer, t.block, t.size, s.size - t.size))
+                    return
+        t.buffer, t.block = backend, n_blocks
+        t.size = rules[backend].size(t)
+        add((True, backend, n_blocks, 0, t.size))
+        n_blocks += 1
 
-    def run(self, leaves: list[tuple[Tensor, int]], nodes: list[tuple[Tensor, int]]) -> list[int]:
-        """Bytes per backend for a graph given as (tensor, backend) pairs in execution order."""
-        self.start(leaves, nodes)
-        self.walk(nodes, 0, len(nodes))
-        return [b.high for b in self.buffers]
+    def free(t: Tensor) -> None:
+        if not t.is_output:
+            add((False, t.buffer, t.block, 0, t.size))
+            t.allocated = False
 
-    def walk(self, nodes: list[tuple[Tensor, int]], begin: int, end: int) -> None:
-        """Allocate and free through nodes[begin:end]."""
-        allocate, free = self._allocate, self._free
-        for position in range(begin, end):
-            t, backend = nodes[position]
+    for t in leaves:
+        if not t.allocated:
+            allocate(t, t.backend)
+    for t in nodes:
+        if t.root is not None and t.op != "NONE":
+            t.root.n_views += 1
+        if t.is_input and not t.allocated:
+            allocate(t, t.backend)
+        for s in t.src:
+            s.n_children += 1
+            if s.is_input and not s.allocated:
+                allocate(s, t.backend)
+    marks: list[int] = []
+    begin = 0
+    for end in (*cuts, len(nodes)):
+        for t in nodes[begin:end]:
             for s in t.src:
-                if not s.allocated and s.root is None:
-                    allocate(s, backend)
-            if t.root is None:
-                allocate(t, backend)
+                if not s.allocated and s.place == NO_PLACE and s.root is None:
+                    allocate(s, t.backend)
+            if t.root is None and not t.allocated:
+                allocate(t, t.backend)
             for s in t.src:
                 s.n_children -= 1
                 if s.n_children == 0 and s.n_views == 0:
@@ -180,37 +203,41 @@ class Allocator:
                             free(root)
                     elif s.allocated:
                         free(s)
+        marks.append(len(events))
+        begin = end
+    return Trace(events, marks[:-1], n_blocks)
 
-    def _allocate(self, t: Tensor, backend: int) -> None:
-        if t.allocated or t.place != NO_PLACE or t.root is not None:
-            return
-        t.allocated = True
-        rule = self.rules[backend]
-        if t.op in INPLACE_OPS:
-            for s in t.src:
-                # a view is never "own" memory, so only a parent that holds memory itself can be taken over
-                if s.allocated and not s.is_output and s.n_children == 1 and s.n_views == 0 and same_layout(t, s):
-                    t.buffer, t.offset = s.buffer, s.offset
-                    t.size = self.rules[s.buffer].size(t)
-                    s.allocated = False
-                    extra = s.size - t.size
-                    if extra > 0:
-                        self.buffers[s.buffer].give(s.offset + t.size, extra)
-                    if self.log is not None:
-                        self.log.append(Event(1, s.buffer, t.size, t, s, extra))
-                    return
-        t.buffer = backend
-        t.size = rule.size(t)
-        t.offset = self.buffers[backend].take(t.size)
-        if self.log is not None:
-            self.log.append(Event(0, backend, t.size, t, None, 0))
 
-    def _free(self, t: Tensor) -> None:
-        if not t.is_output:
-            self.buffers[t.buffer].give(t.offset, t.size)
-            t.allocated = False
-            if self.log is not None:
-                self.log.append(Event(2, t.buffer, t.size, t, None, 0))
+class Buffers:
+    """The free lists of all backends, and where the memory blocks lie."""
+
+    __slots__ = ("at", "lists")
+
+    def __init__(self, n_buffers: int, n_blocks: int) -> None:
+        self.lists = [FreeList() for _ in range(n_buffers)]
+        self.at = [0] * n_blocks
+
+    def run(self, events: Sequence[Event]) -> None:
+        """Do what the events say."""
+        lists, at = self.lists, self.at
+        for takes, buffer, block, shift, size in events:
+            if takes:
+                at[block] = lists[buffer].take(size)
+            else:
+                lists[buffer].give(at[block] + shift, size)
+
+    def state(self) -> State:
+        """The free lists, to compare and to come back to; the widest moment is not part of it."""
+        return tuple([(tuple(free.offsets), tuple(free.sizes)) for free in self.lists])
+
+    def restore(self, state: State) -> None:
+        """Go back to such free lists."""
+        for free, (offsets, sizes) in zip(self.lists, state, strict=True):
+            free.offsets, free.sizes = list(offsets), list(sizes)
+
+    def high(self) -> list[int]:
+        """Bytes per backend at the widest moment so far."""
+        return [free.high for free in self.lists]
 
 
 def same_layout(a: Tensor, b: Tensor) -> bool:

@@ -3,7 +3,7 @@
 Facts from llama-graph.cpp and llama-kv-cache.cpp of llama.cpp b11434.
 """
 
-from advisor.memory.graph.model import BLOCK_NAME, CPU, HOST_NAMES, GraphModel, GraphPlacement, GraphSettings, Hyper
+from advisor.memory.graph.model import CPU, HOST_NAMES, GraphModel, GraphPlacement, GraphSettings, Hyper
 from advisor.memory.graph.sched import Graph
 from advisor.memory.graph.tensor import (
     BLOCK,
@@ -89,7 +89,7 @@ class Parts:
         t = self.weights.get(found)
         if t is None:
             info = self.model.tensors[found]
-            t = self._leaf(found, info[0], info[1])
+            t = self._leaf(found, info[0], info[1], self.place_in(found, il) if il >= 0 else self.place(found))
         return t
 
     def need(self, name: str, il: int = -1) -> Tensor:
@@ -106,25 +106,28 @@ class Parts:
         if info is None:
             return self.need(name, il)
         t = self.weights.get(key)
-        return self._leaf(key, info[0], info[1]) if t is None else t
+        return self._leaf(key, info[0], info[1], self.place_in(key, il)) if t is None else t
 
-    def _leaf(self, name: str, shape: tuple[int, ...], kind: int, place: int | None = None) -> Tensor:
+    def _leaf(self, name: str, shape: tuple[int, ...], kind: int, place: int) -> Tensor:
         ne = (*shape, 1, 1, 1, 1)
         t = Tensor("NONE", kind, (ne[0], ne[1], ne[2], ne[3]), [])
-        t.name = name
         t.is_weight = True
-        t.place = self.place(name) if place is None else place
+        t.place = t.backend = place
         self.weights[name] = t
         return t
 
+    def place_in(self, name: str, il: int) -> int:
+        """Backend whose memory holds a weight of block `il`."""
+        home = self.overridden(name) if self.overrides else None
+        if home is not None:
+            return home
+        return self.cpu if name.endswith("nextn.embed_tokens.weight") else self.backend(il)
+
     def place(self, name: str) -> int:
-        """Backend whose memory holds the weight."""
+        """Backend whose memory holds a weight of no block."""
         home = self.overridden(name)
         if home is not None:
             return home
-        match = BLOCK_NAME.match(name)
-        if match:
-            return self.cpu if name.endswith("nextn.embed_tokens.weight") else self.backend(int(match.group(1)))
         if name in HOST_NAMES:
             return self.cpu
         if name.startswith(("token_embd_norm", "per_layer_")) and not self.model.arch.startswith("lfm2"):
@@ -257,8 +260,7 @@ class Parts:
         t = self.cache.get(key)
         if t is None:
             t = Tensor("NONE", kind, (width, cells, self.n_stream, 1), [])
-            t.place = self.backend(il) if self.s.kv_offload else self.cpu
-            t.name = key
+            t.place = t.backend = self.backend(il) if self.s.kv_offload else self.cpu
             self.cache[key] = t
         return t
 

@@ -71,7 +71,7 @@ class Bert(Encoder):
         self.base, self.windowed = self.attention_inputs([])
         self.temperature = None
         for il in self.layer_ids:
-            self.graph.mark()
+            self.graph.mark(cur)
             cur = self.bert_block(cur, il, il == self.layer_ids[-1])
         cur.is_output = True
         self.expand(cur)

@@ -22,6 +22,7 @@ from advisor.memory.graph.tensor import (
     same,
     set_rows,
     strides,
+    sum_parts,
     top_k,
     view_2d,
     view_3d,
@@ -137,15 +138,9 @@ class Builder(Attention):
         if not style.moe_weight_first:
             experts = same("MUL", experts, w)
         self.expand(experts)
-        d = experts.ne[0]
-        _, b1, b2, _ = strides(experts)
-        parts = [self.expand(view_2d(experts, d, n, b2, i * b1)) for i in range(used)]
-        out = parts[0]
-        for part in parts[1:]:
-            out = self.expand(same("ADD", out, part))
-        if out.nb is not None and used > 1:
-            out.nb = None
-        return cont(out) if used == 1 else out
+        if used > 1:
+            return self.expand(sum_parts(experts))
+        return cont(self.expand(view_2d(experts, experts.ne[0], n, strides(experts)[2])))
 
     def _expert(self, name: str, x: Tensor, chosen: Tensor, il: int) -> Tensor:
         cur = mul_mat_id(self.need(name, il), x, chosen)

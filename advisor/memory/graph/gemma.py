@@ -110,7 +110,7 @@ class Gemma4(PerLayer):
         if table is not None:
             extra = self.per_layer_inputs(cur, early)
         for il in self.layer_ids:
-            self.graph.mark()
+            self.graph.mark(cur)
             cur = self.gemma_block(cur, il, extra)
         cur = self.norm(cur, "output_norm", -1)
         cur.is_output = True
@@ -165,7 +165,7 @@ class Gemma3n(PerLayer):
         added = same("DIV", same("MUL", added, target), self.magnitude(added))
         cur = concat(cur, added, 2)
         for il in self.layer_ids:
-            self.graph.mark()
+            self.graph.mark(cur)
             cur = self.altup_block(cur, il, extra, streams)
         target = self.magnitude(slice_2d(cur, self.ACTIVE))
         rest = view_3d(cur, d, n, streams - 1, d * 4, d * n * 4, d * n * 4)

@@ -2,9 +2,13 @@
 
 import re
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from advisor.model.style import PLAIN, Style
 from advisor.records import NamedTuple
+
+if TYPE_CHECKING:
+    from advisor.memory.graph.sched import Traced
 
 CPU = -1
 
@@ -18,8 +22,8 @@ class GraphModel:
     """
 
     __slots__ = (
-        "arch", "expressions", "keys", "kinds", "lookups_first", "matches", "meta", "modelled", "n_vocab", "style",
-        "tensors", "window", "windowed",
+        "arch", "expressions", "flash", "keys", "kinds", "lookups_first", "matches", "meta", "modelled", "n_vocab",
+        "outside", "style", "tensors", "traces", "window", "windowed",
     )  # fmt: skip
 
     def __init__(
@@ -44,9 +48,12 @@ class GraphModel:
         self.arch = str(meta["general.architecture"])
         # what estimates of the same model share; filled when first asked for
         self.keys: dict[tuple[str, int], str] = {}
-        self.kinds: dict[bool, list[int]] = {}
+        self.kinds: dict[str, list[int]] = {}
         self.matches: dict[str, dict[int, tuple[str, ...]]] = {}
+        self.outside: dict[str, tuple[str, ...]] = {}
         self.expressions: dict[str, re.Pattern[str]] = {}
+        self.flash: dict[tuple[object, ...], bool] = {}
+        self.traces: dict[tuple[object, ...], dict[int, Traced]] = {}  # by context
 
     def key(self, name: str, il: int) -> str:
         """Full name of a tensor: ".weight" is added unless there is an ending; "" when there is no such tensor."""

@@ -91,7 +91,7 @@ class Recurrent(Transformer):
         self.base, self.windowed = self.attention_inputs(attention)
         last = self.layer_ids[-1]
         for il in self.layer_ids:
-            self.graph.mark()
+            self.graph.mark(cur)
             cur = self.mixed_block(cur, il, il == last)
         return self.end(cur)
 

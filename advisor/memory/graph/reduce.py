@@ -1,31 +1,37 @@
-"""Which blocks of a model are enough to build: of a repeated pattern two rounds, the rest is replayed.
+"""Which blocks of a model are enough to build: one of each kind of neighbours, which stands for all that are alike.
 
 Blocks keep their numbers: weights, devices and caches stay those of the real ones.
 """
 
+from collections.abc import Sequence
+
 from advisor.memory.graph.model import BLOCK_NAME, CPU, GraphModel, GraphPlacement, Hyper
 from advisor.records import NamedTuple
 
-MAX_PERIOD = 8
-LEAD = 2
+# Families whose blocks gather their state before the block before them is done.
+GATHERS = frozenset(("delta", "lightning", "rwkv", "kda", "mamba"))
 
 
-def block_kinds(model: GraphModel, h: Hyper, typed: bool) -> list[int]:
-    """A number per block: equal numbers = the same tensors, shapes and attention, with `typed` also the same types.
+def block_kinds(model: GraphModel, h: Hyper, detail: str) -> list[int]:
+    """A number per block: equal numbers = the same tensors, shapes and attention.
 
-    Types matter only where weights are copied, which is on the host.
+    `detail`: "types" tells also types apart, which matter only where weights are copied, which is on the host;
+    "attention" leaves the feed-forward part out, which reads none of the graph's inputs.
     """
-    kinds = model.kinds.get(typed)
+    kinds = model.kinds.get(detail)
     if kinds is None:
-        parts: list[list[object]] = [[h.swa[i], h.head[i], h.head_kv[i], h.ff[i]] for i in range(h.n_layer_all)]
+        parts: list[list[object]] = [[h.swa[i], h.head[i], h.head_kv[i]] for i in range(h.n_layer_all)]
+        if detail != "attention":
+            for i, width in enumerate(h.ff[: h.n_layer_all]):
+                parts[i].append(width)
         flags = h.get("attention.recurrent_layers")
         if isinstance(flags, (tuple, list)):
             for i, flag in enumerate(flags[: h.n_layer_all]):
                 parts[i].append(flag)
         for name, info in model.tensors.items():
             match = BLOCK_NAME.match(name)
-            if match:
-                parts[int(match.group(1))].append((name[match.end() :], info if typed else info[0]))
+            if match and not (detail == "attention" and is_feed_forward(name[match.end() :])):
+                parts[int(match.group(1))].append((name[match.end() :], info if detail == "types" else info[0]))
         step = h.whole("no_rope_layer_step", h.style.no_rope_step)
         interval = h.whole("full_attention_interval", 8 if h.style.family == "lightning" else 4)
         period = step if h.style.no_rope_step > 0 else interval if h.style.family in ("delta", "lightning") else 0
@@ -39,8 +45,13 @@ def block_kinds(model: GraphModel, h: Hyper, typed: bool) -> list[int]:
             parts[i].append(h.style.family == "gemma4" and i < h.n_layer_all - h.whole("attention.shared_kv_layers"))
             parts[i].append(h.style.family == "rwkv" and i == 0)
             kinds.append(seen.setdefault(tuple(parts[i]), len(seen)))
-        model.kinds[typed] = kinds
+        model.kinds[detail] = kinds
     return kinds
+
+
+def is_feed_forward(name: str) -> bool:
+    """Whether a block's tensor belongs to its feed-forward part."""
+    return name.startswith(("ffn_", "exp_probs_b"))
 
 
 def matched_blocks(model: GraphModel, pattern: str) -> dict[int, tuple[str, ...]]:
@@ -58,71 +69,105 @@ def matched_blocks(model: GraphModel, pattern: str) -> dict[int, tuple[str, ...]
     return found
 
 
-class Gap(NamedTuple):
-    """Rounds left out at block position `end`; the two rounds before it start at `first` and `second`."""
-
-    first: int
-    second: int
-    end: int
-    times: int
+def outside_blocks(model: GraphModel, pattern: str) -> tuple[str, ...]:
+    """The tensors of no block that an override finds."""
+    found = model.outside.get(pattern)
+    if found is None:
+        expression = model.expression(pattern)
+        found = tuple(name for name in model.tensors if not BLOCK_NAME.match(name) and expression.search(name))
+        model.outside[pattern] = found
+    return found
 
 
 class Reduction(NamedTuple):
-    """The blocks to build, and the gaps between them."""
+    """The blocks to build; `stands[i]` is the position in `ids` of the one that stands for block i.
+
+    `shape`: kind and place of each that is built; equal shapes make equal graphs.
+    """
 
     ids: list[int]
-    gaps: list[Gap]
+    stands: list[int]
+    shape: tuple[object, ...]
 
 
-def needed_blocks(model: GraphModel, h: Hyper, placement: GraphPlacement, simple: bool) -> Reduction:
-    """The reduced list of blocks: of every run of a repeated pattern two rounds and what frames them.
+class Block(NamedTuple):
+    """What tells a block from others: `attention` and `place` decide what it reads of the graph's inputs and where."""
 
-    In front two blocks, because a feed-forward part runs inside the next block's round and a stream that comes from
-    another device is freed otherwise; a whole round unless the graph is `simple` (everything on GPUs), because
-    inputs are copied when a split first needs them. Behind one block, or a whole round of a longer pattern: inputs
-    that only some blocks read are freed with their last reader, which must not fall into the two rounds.
+    attention: object
+    place: object
+    rest: object
+
+
+def needed_blocks(model: GraphModel, h: Hyper, placement: GraphPlacement, together: bool) -> Reduction:
+    """Blocks in which everything that happens in the model happens at least once.
+
+    A block is told by its kind, its device, whether it is the first or the last there of its kind of attention (the
+    first brings copies of inputs to a device, the last frees what only such blocks read) and where the one before it
+    ran. What the next one gathers or copies before it starts falls into the block's own time, so it stands for others
+    with a like successor; where nothing is gathered, and every block lies `together` with its cache on one device, for
+    all that go on at the same place.
     """
-    plain = block_kinds(model, h, False)
-    typed = block_kinds(model, h, True) if placement.n_gpu else plain
-    keys: list[object] = [
-        (device, typed[i] if device == CPU else -1, plain[i]) for i, device in enumerate(placement.layers[: h.n_layer])
+    plain, attention = block_kinds(model, h, "shapes"), block_kinds(model, h, "attention")
+    typed = block_kinds(model, h, "types") if placement.n_gpu else plain
+    places: list[tuple[object, ...]] = [(device,) for device in placement.layers[: h.n_layer]]
+    rest: list[tuple[object, ...]] = [
+        (plain[i], typed[i] if device == CPU else -1) for i, device in enumerate(placement.layers[: h.n_layer])
     ]
-    for pattern, _ in placement.overrides:
-        found = matched_blocks(model, pattern)
-        keys = [(key, found.get(i), typed[i] if i in found else -1) for i, key in enumerate(keys)]
-    numbers: dict[object, int] = {}
-    codes = [numbers.setdefault(key, len(numbers)) for key in keys]
-    last = h.n_layer - 1  # a kind of its own: only the wanted rows go on
+    for number, (pattern, _) in enumerate(placement.overrides):
+        for i, names in matched_blocks(model, pattern).items():
+            if i < h.n_layer:
+                moved = tuple([name for name in names if not is_feed_forward(name)])
+                places[i] = (*places[i], number, moved, len(moved) < len(names))
+                rest[i] = (*rest[i], names, typed[i])
+    blocks = [Block(*one) for one in zip(attention, places, rest, strict=False)]
+    return shortened(blocks, not together or h.style.family in GATHERS)
+
+
+def shortened(blocks: Sequence[Block], ahead: bool) -> Reduction:
+    """The same for any sequence of blocks; `ahead`: the attention of the next block tells blocks apart."""
+    last = len(blocks) - 1  # a kind of its own: only the wanted rows go on
+    readers = [(block.attention, block.place, i == last) for i, block in enumerate(blocks)]
+    final = {reader: i for i, reader in enumerate(readers)}
+    begun: set[object] = set()
+    # what a block shows to the one before it, and that with what tells it from others of the same face
+    faces: list[object] = []
+    codes: list[object] = []
+    before: object = None
+    for i, (block, reader) in enumerate(zip(blocks, readers, strict=True)):
+        face = (reader, reader in begun, final[reader] == i, before)
+        faces.append(face if ahead else (before, block.place))
+        codes.append((face, block.rest))
+        begun.add(reader)
+        before = block.place
+    faces.append(None)
     ids: list[int] = []
-    gaps: list[Gap] = []
-    i = 0
-    while i < last:
-        period, length = longest_run(codes, i, last)
-        lead = LEAD if simple else max(LEAD, period)
-        keep = lead + 2 * period + (1 if period == 1 else period)
-        times = (length - keep) // period
-        if times > 0:
-            keep = length - times * period
-            begin = len(ids)
-            ids.extend(range(i, i + keep))
-            first = begin + lead
-            gaps.append(Gap(first, first + period, first + 2 * period, times))
-            i += length
-        else:
-            ids.append(i)
-            i += 1
-    ids.append(last)
-    return Reduction(ids, gaps)
+    at: dict[tuple[object, object], int] = {}
+    stands: list[int] = []
+    for i in range(last + 1):
+        whole = (codes[i], faces[i + 1])
+        if whole not in at:
+            for j in (*_bridge(faces, ids[-1], i), i) if ids else (i,):
+                at.setdefault((codes[j], faces[j + 1]), len(ids))
+                ids.append(j)
+        stands.append(at[whole])
+    return Reduction(ids, stands, tuple([(*blocks[i], i == last) for i in ids]))
 
 
-def longest_run(codes: list[int], start: int, end: int) -> tuple[int, int]:
-    """Period and length of the repeating pattern at `start` that covers most; the shortest period among equals."""
-    best, best_length = 1, 1
-    for period in range(1, MAX_PERIOD + 1):
-        j = start + period
-        while j < end and codes[j] == codes[j - period]:
-            j += 1
-        length = j - start
-        if length >= 2 * period and length > best_length + period:
-            best, best_length = period, length
-    return best, best_length
+def _bridge(faces: Sequence[object], begin: int, end: int) -> list[int]:
+    """The fewest blocks between two built ones, so that each is followed by a block like the one after it."""
+    came: dict[int, int] = {begin: begin}
+    queue = [begin]
+    for at in queue:
+        if faces[at + 1] == faces[end]:
+            path: list[int] = []
+            while at != begin:
+                path.append(at)
+                at = came[at]
+            return path[::-1]
+        reached: set[object] = set()
+        for j in range(at + 1, end):
+            if faces[j] == faces[at + 1] and j not in came and faces[j + 1] not in reached:
+                reached.add(faces[j + 1])
+                came[j] = at
+                queue.append(j)
+    return list(range(begin + 1, end))

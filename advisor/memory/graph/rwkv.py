@@ -34,7 +34,7 @@ class Rwkv(Recurrent):
         last = self.layer_ids[-1]
         rescale = self.h.whole("rescale_every_n_layers")
         for il in self.layer_ids:
-            self.graph.mark()
+            self.graph.mark(cur)
             cur = self.rwkv_block(cur, il, il == last)
             if rescale and (il + 1) % rescale == 0:
                 cur = same("SCALE", cur)

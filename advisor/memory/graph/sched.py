@@ -3,35 +3,41 @@
 Backends are numbered GPUs first, the CPU last. Facts from ggml-backend.cpp of llama.cpp b11434.
 """
 
-from __future__ import annotations
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
-from collections.abc import Callable
-
-from advisor.memory.graph.alloc import Allocator, BufferRule, Event
-from advisor.memory.graph.reduce import Gap
-from advisor.memory.graph.replay import repeat
+from advisor.memory.graph.alloc import BufferRule, Buffers, Trace, trace
+from advisor.memory.graph.chain import run_blocks
 from advisor.memory.graph.tensor import NO_PLACE, VIEW_OPS, Tensor
+from advisor.records import NamedTuple
 
 PIPELINE_COPIES = 4
 OFFLOAD_MIN_BATCH = 32
 
 Supports = Callable[[int, Tensor], bool]
+Split: TypeAlias = tuple[int, int, list[Tensor]]  # backend, first node, inputs copied to it
 
 
 class Graph:
-    """Nodes and leaves in the order a depth-first walk from each expanded result finds them."""
+    """Nodes and leaves in the order a depth-first walk from each expanded result finds them.
+
+    Weights and caches, which lie somewhere already, are no leaves here.
+    """
 
     def __init__(self) -> None:
         self.nodes: list[Tensor] = []
         self.leaves: list[Tensor] = []
-        self.marks: list[int] = []
+        self.leaves_at: list[int] = []  # the number of nodes when each was found
+        self.marks: list[Tensor] = []
 
-    def mark(self) -> None:
-        """Note where a block begins."""
-        self.marks.append(len(self.nodes))
+    def mark(self, t: Tensor) -> None:
+        """Note what enters a block; the block begins behind it."""
+        self.marks.append(t)
 
     def expand(self, t: Tensor) -> Tensor:
-        """Append `t` and everything it needs that is not there yet."""
+        """Append `t` and everything it needs that is not there yet; what has a place of its own needs none here."""
         if not t.visited:
             self._visit(t)
         return t
@@ -39,9 +45,26 @@ class Graph:
     def _visit(self, t: Tensor) -> None:
         t.visited = True
         for s in t.src:
-            if not s.visited:
+            if not s.visited and s.place == NO_PLACE:
                 self._visit(s)
-        (self.leaves if t.op == "NONE" else self.nodes).append(t)
+        if t.op == "NONE":
+            self.leaves.append(t)
+            self.leaves_at.append(len(self.nodes))
+        else:
+            self.nodes.append(t)
+
+
+class Traced(NamedTuple):
+    """A scheduled graph's events.
+
+    `copies`: what a pipeline copies, as (block that needs it, backend, bytes); they are laid out before everything
+    else and never freed, so each block adds its own. `own`: memory blocks of constants, laid out in front too, that
+    one block of the model alone reads, and which.
+    """
+
+    trace: Trace
+    copies: list[tuple[int, int, int]]
+    own: dict[int, int]
 
 
 class Scheduler:
@@ -54,40 +77,45 @@ class Scheduler:
         self.gpu_supports = supports
         self.op_offload = op_offload
         self.copies = PIPELINE_COPIES if pipeline else 1
-        self.split_starts: list[tuple[int, int]] = []
 
-    def sizes(self, graph: Graph, gaps: list[Gap] | None = None) -> list[int] | None:
+    def traced(self, graph: Graph, marked: bool = True) -> Traced:
+        """What the graph does to the buffers; `marked` False: as one piece, without looking for its blocks."""
+        self.assign(graph)
+        nodes, leaves, splits = self.split(graph)
+        if not marked:
+            return Traced(trace(self.rules, leaves, nodes), [], {})
+        cuts, homes, begins = _cuts(graph, splits)
+        copies: list[tuple[int, int, int]] = []
+        if self.copies > 1:
+            for (backend, _, inputs), part in zip(splits, homes, strict=True):
+                for s in inputs:
+                    assert s.copies is not None
+                    copies.append((part, backend, sum(self.rules[backend].size(copy) for copy in s.copies[backend])))
+        events = trace(self.rules, leaves, nodes, cuts)
+        own = {
+            t.block: bisect_right(begins, at) - 1
+            for t, at in zip(graph.leaves, graph.leaves_at, strict=True)
+            if not t.is_input and at >= begins[0]
+        }
+        return Traced(events, copies, own)
+
+    def sizes(self, found: Traced, stands: Sequence[int] = ()) -> list[int] | None:
         """Bytes of the compute buffer of every backend.
 
-        `gaps`: rounds of blocks that were left out of the graph and are repeated in the allocator. None is returned
-        when the rounds at a gap do not repeat, or when copies that are never freed would grow with the blocks.
+        `stands`: per block of the model the built block that stands for it. None when the built blocks do not tell the
+        others.
         """
-        self.assign(graph)
-        nodes, leaves = self.split(graph)
-        allocator = Allocator(self.rules)
-        if not gaps:
-            return allocator.run(leaves, nodes)
-        if self.copies > 1 and len(self.split_starts) > self.n + 1:
-            return None
-        allocator.start(leaves, nodes)
-        done = 0
-        for gap in gaps:
-            begin, middle, end = (self._position(graph.marks[i]) for i in (gap.first, gap.second, gap.end))
-            logs: list[list[Event]] = []
-            for a, b in ((begin, middle), (middle, end)):
-                allocator.walk(nodes, done, a)
-                allocator.log = []
-                allocator.walk(nodes, a, b)
-                logs.append(allocator.log)
-                allocator.log = None
-                done = b
-            if not repeat(allocator, logs[0], logs[1], gap.times):
-                return None
-        allocator.walk(nodes, done, len(nodes))
-        return [b.high for b in allocator.buffers]
-
-    def _position(self, mark: int) -> int:
-        return mark + sum(2 * n_inputs for start, n_inputs in self.split_starts if start < mark)
+        if not stands:
+            buffers = Buffers(self.n, found.trace.n_blocks)
+            buffers.run(found.trace.events)
+            return buffers.high()
+        sizes = run_blocks(found.trace, self.n, stands, found.own)
+        if sizes is not None and found.copies:
+            uses = Counter(stands)
+            for part, backend, size in found.copies:
+                if part >= 0:
+                    sizes[backend] += (uses[part] - 1) * size
+        return sizes
 
     def supports(self, backend: int, t: Tensor) -> bool:
         """Whether `backend` can run `t`."""
@@ -96,9 +124,13 @@ class Scheduler:
     def assign(self, graph: Graph) -> None:
         """Passes 1 to 4: a backend for every node and source."""
         nodes = graph.nodes
+        if not self.cpu:
+            for t in (*graph.leaves, *nodes):
+                t.backend = 0
+            return
         for t in graph.leaves:
-            if t.backend == NO_PLACE:
-                t.backend = t.place if t.place != NO_PLACE else (self.cpu if t.is_input else NO_PLACE)
+            if t.backend == NO_PLACE and t.is_input:
+                t.backend = self.cpu
         for t in nodes:
             if t.backend == NO_PLACE:
                 t.backend = self._initial(t)
@@ -164,14 +196,16 @@ class Scheduler:
         home = t.backend if t.backend != NO_PLACE else holder.backend
         return home == backend
 
-    def split(self, graph: Graph) -> tuple[list[tuple[Tensor, int]], list[tuple[Tensor, int]]]:
-        """Passes 5 and 6: nodes with the copies put in at each split's start, and the leaves to allocate first."""
+    def split(self, graph: Graph) -> tuple[list[Tensor], list[Tensor], list[Split]]:
+        """Passes 5 and 6: nodes with the copies put in at each split's start, the leaves to allocate first, splits."""
         nodes, n_copies = graph.nodes, self.copies
-        splits: list[tuple[int, int, list[Tensor]]] = []  # backend, first node, inputs
+        splits: list[Split] = []
         first = next((t for t in nodes if t.op not in VIEW_OPS), None)
         current = first.backend if first is not None else self.cpu
         inputs: list[Tensor] = []
         splits.append((current, 0, inputs))
+        if not self.cpu:
+            return nodes, graph.leaves, splits
         for i, t in enumerate(nodes):
             if t.op in VIEW_OPS:
                 continue
@@ -190,40 +224,61 @@ class Scheduler:
                     if s.copies is None:
                         s.copies = {}
                     if current not in s.copies:
-                        s.copies[current] = [self._copy(s) for _ in range(n_copies)]
+                        s.copies[current] = [self._copy(s, current) for _ in range(n_copies)]
                         inputs.append(s)
                     t.src[j] = s.copies[current][0]
-        self.split_starts = [(start, len(wanted)) for _, start, wanted in splits]
-        ordered: list[tuple[Tensor, int]] = []
+        ordered: list[Tensor] = []
         for k, (backend, start, wanted) in enumerate(splits):
             end = splits[k + 1][1] if k + 1 < len(splits) else len(nodes)
             for s in wanted:
                 dependency = Tensor("NONE", s.type, s.ne, [s])
                 dependency.nb = s.nb
                 dependency.root = s.root if s.root is not None else s
-                ordered.append((dependency, s.backend))
+                dependency.backend = s.backend
+                ordered.append(dependency)
                 assert s.copies is not None
-                ordered.append((s.copies[backend][0], backend))
-            ordered.extend((t, t.backend) for t in nodes[start:end])
-        leaves: list[tuple[Tensor, int]] = []
+                ordered.append(s.copies[backend][0])
+            ordered += nodes[start:end]
+        leaves: list[Tensor] = []
         if n_copies > 1:
             for t in graph.leaves:
                 if t.is_input:
                     t.is_output = True
-                    leaves.append((t, t.backend))
-                    leaves.extend((self._copy(t), t.backend) for _ in range(n_copies - 1))
+                    leaves.append(t)
+                    leaves.extend(self._copy(t, t.backend) for _ in range(n_copies - 1))
             for backend, _, wanted in splits:
                 for s in wanted:
                     assert s.copies is not None
-                    leaves.extend((c, backend) for c in s.copies[backend])
-        leaves.extend((t, t.backend) for t in graph.leaves)
-        return ordered, leaves
+                    leaves += s.copies[backend]
+        leaves += graph.leaves
+        return ordered, leaves, splits
 
-    def _copy(self, t: Tensor) -> Tensor:
+    def _copy(self, t: Tensor, backend: int) -> Tensor:
         copy = Tensor("NONE", t.type, t.ne, [])
         copy.nb = t.nb
+        copy.backend = backend
         copy.is_input = copy.is_output = self.copies > 1
         return copy
+
+
+def _cuts(graph: Graph, splits: Sequence[Split]) -> tuple[list[int], list[int], list[int]]:
+    """Where blocks begin among the nodes once the copies at the splits' starts stand between them.
+
+    And the block that each split starts in, -1 = before all of them, and where blocks begin without the copies.
+    """
+    wanted = set(graph.marks)
+    found = {t: i for i, t in enumerate(graph.nodes) if t in wanted}
+    begins = [found[mark] + 1 for mark in graph.marks]
+    cuts: list[int] = []
+    homes: list[int] = []
+    shift = 0
+    for begin in begins:
+        while len(homes) < len(splits) and splits[len(homes)][1] < begin:
+            shift += 2 * len(splits[len(homes)][2])
+            homes.append(len(cuts) - 1)
+        cuts.append(begin + shift)
+    homes.extend([len(cuts) - 1] * (len(splits) - len(homes)))
+    return cuts, homes, begins
 
 
 def batch_size(t: Tensor) -> int:

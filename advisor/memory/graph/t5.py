@@ -25,8 +25,8 @@ class Distances(Transformer):
 
     def place(self, name: str) -> int:
         """Both halves of block N lie with block N."""
-        if self.overridden(name) is None and name.startswith(("enc.blk.", "dec.blk.")):
-            name = name[4:]
+        if name.startswith(("enc.blk.", "dec.blk.")):
+            return self.place_in(name, int(name.split(".", 3)[2]))
         return super().place(name)
 
     def distance_bias(self, buckets: Tensor, il: int) -> Tensor:
@@ -64,7 +64,6 @@ class Decoder(Distances):
         mask = self.input(F16 if self.flash else F32, h.whole("context_length"), self.tokens)
         last = h.whole("decoder_block_count", h.n_layer) - 1
         for il in range(last + 1):
-            self.graph.mark()
             cur = same("ADD", self.self_attention(base, buckets, self.norm(cur, "attn_norm", il), il), cur)
             crossed = self.cross(self.norm(cur, "cross_attn_norm", il), encoded, mask, il)
             if il == last:
@@ -98,7 +97,6 @@ class EncoderAlone(Distances, Encoder):
         base, _ = self.attention_inputs([])
         assert base is not None
         for il in range(self.h.n_layer):
-            self.graph.mark()
             out = self.self_attention(base, buckets, self.norm(cur, "attn_norm", il), il)
             if il == self.h.n_layer - 1:
                 out, cur = self.rows(out, cur)

@@ -33,6 +33,7 @@ class Tensor:
     __slots__ = (
         "allocated",
         "backend",
+        "block",
         "buffer",
         "copies",
         "is_input",
@@ -40,10 +41,8 @@ class Tensor:
         "is_weight",
         "n_children",
         "n_views",
-        "name",
         "nb",
         "ne",
-        "offset",
         "op",
         "place",
         "root",
@@ -68,13 +67,12 @@ class Tensor:
         self.is_output = False
         self.backend = NO_PLACE
         self.visited = False
-        self.name = ""
         self.copies: dict[int, list[Tensor]] | None = None
         self.allocated = False
         self.n_children = 0
         self.n_views = 0
         self.buffer = 0
-        self.offset = 0
+        self.block = 0
         self.size = 0
 
 
@@ -151,8 +149,8 @@ def mul_mat_id(w: Tensor, x: Tensor, ids: Tensor) -> Tensor:
 
 
 def view(t: Tensor, ne: Extents, nb: Extents | None, offset: int = 0, op: str = "VIEW") -> Tensor:
-    """A tensor in another one's memory."""
-    v = Tensor(op, t.type, ne, [t])
+    """A tensor in another one's memory. A view of a view reads what that one reads, which is the same memory."""
+    v = Tensor(op, t.type, ne, [t.src[0] if t.op in VIEW_OPS and not t.visited else t])
     v.nb = nb
     v.root = t.root if t.root is not None else t
     v.view_offset = t.view_offset + offset
@@ -249,6 +247,15 @@ def top_k(t: Tensor, k: int) -> Tensor:
     _, n1, n2, n3 = order.ne
     _, b1, b2, b3 = strides(order)
     return view(order, (k, n1, n2, n3), (4, b1, b2, b3))
+
+
+def sum_parts(parts: Tensor) -> Tensor:
+    """The sum over the second dimension.
+
+    The engine adds views of the parts one by one, each sum in the place of the one before it: one result in memory.
+    """
+    n0, _, n2, n3 = parts.ne
+    return Tensor("SUM_PARTS", F32, (n0, n2, n3, 1), [parts])
 
 
 def glu(gate: Tensor, up: Tensor | None = None) -> Tensor:

@@ -27,7 +27,7 @@ class Transformer(Builder):
             self.temperature = self.input(F32, 1, 1, self.tokens)
         last = self.layer_ids[-1]
         for il in self.layer_ids:
-            self.graph.mark()
+            self.graph.mark(cur)
             cur = self.block(cur, il, il == last)
         return self.end(cur)
 

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from pathlib import Path
 from statistics import median
 
 import pytest
 import tomli
 
+from advisor.app import App
 from advisor.errors import HardwareError, RuleError
 from advisor.hardware.gpu_table import GpuTable
 from tests.unit.hardware.conftest import REPOSITORY
@@ -210,10 +212,19 @@ def test_a_part_without_source_and_two_parts_of_one_name_are_refused() -> None:
 
 def test_a_table_read_in_part_answers_as_the_whole(table: GpuTable) -> None:
     data = tomli.loads((REPOSITORY / "rules" / "gpus.toml").read_text())
+    shipped = App()
     for part in table.parts:
-        for name in (part.name, *part.aliases, f"NVIDIA GeForce {part.name}", part.name.replace(" ", "")):
-            for memory in (None, part.memory_bytes[0], part.memory_bytes[0] // 2):
-                assert GpuTable(data).find(name, memory) == table.find(name, memory)
-        assert GpuTable(data).lookup(part.name) == table.lookup(part.name)
-        for pci_id in part.pci_ids:
-            assert GpuTable(data).find("a card", None, pci_id) == part
+        for make in (lambda: GpuTable(lambda: data), shipped.gpu_table):
+            for name in (part.name, *part.aliases, f"NVIDIA GeForce {part.name}", part.name.replace(" ", "")):
+                for memory in (None, part.memory_bytes[0], part.memory_bytes[0] // 2):
+                    assert make().find(name, memory) == table.find(name, memory)
+            assert make().lookup(part.name) == table.lookup(part.name)
+            for pci_id in part.pci_ids:
+                assert make().find("a card", None, pci_id) == part
+
+
+def test_a_folder_of_the_user_is_read_whole(tmp_path: Path) -> None:
+    (tmp_path / "gpus.toml").write_text(
+        '[[group]]\nname = "geforce-rtx-30"\nparts = [{ name = "RTX 3060", bandwidth_gb_per_s = 1 }]\n'
+    )
+    assert App(str(tmp_path)).gpu_table().lookup("RTX 3060")[0].bandwidth_bytes_per_s == 10**9

@@ -38,6 +38,24 @@ def test_fewer_blocks_give_the_bytes_of_all_blocks(sample):
         assert compute_bytes(*values) == compute_bytes(*values, full=True), cell
 
 
+def test_another_context_or_placement_gives_the_bytes_of_all_blocks(sample):
+    """What is known of the same blocks is stretched and re-used; it must be what building everything gives."""
+    chooser = random.Random(2048)
+    for cell in chooser.sample(sample, 45):
+        inputs = graph_inputs(cell)
+        model, settings, placement = inputs.model.graph, inputs.settings, inputs.placement
+        for n_ctx in chooser.sample([256 * n for n in (2, 8, 16, 33, 64, 137, 300)], 4):
+            streams = 1 if settings.unified else settings.n_seq
+            asked = settings._replace(n_ctx=n_ctx * streams, n_ctx_seq=n_ctx)
+            layers = list(placement.layers)
+            if placement.n_gpu and chooser.random() < 0.5:
+                first = chooser.randrange(len(layers))
+                layers[:first] = [CPU] * first
+            moved = placement._replace(layers=tuple(layers))
+            values = (model, asked, moved, inputs.devices, inputs.model.hyper)
+            assert compute_bytes(*values) == compute_bytes(*values, full=True), (cell, n_ctx, layers)
+
+
 def plain_model(arch: str, **extra: object) -> GraphModel:
     meta = {
         "general.architecture": arch,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.memory.graph.alloc import BufferRule, FreeList
-from advisor.memory.graph.reduce import Gap
+from advisor.memory.graph.reduce import Block, shortened
 from advisor.memory.graph.sched import PIPELINE_COPIES, Graph, Scheduler
 from advisor.memory.graph.tensor import (
     F16,
@@ -27,19 +27,21 @@ KIB = 1024
 def leaf(kind: int, *ne: int, place: int = -1, weight: bool = False, is_input: bool = False) -> Tensor:
     shape = (*ne, 1, 1, 1, 1)
     t = Tensor("NONE", kind, (shape[0], shape[1], shape[2], shape[3]), [])
-    t.place, t.is_weight, t.is_input = place, weight, is_input
+    t.place = t.backend = place
+    t.is_weight, t.is_input = weight, is_input
     return t
 
 
 def sizes(graph: Graph, n_gpu: int = 1, pipeline: bool = False) -> list[int]:
     rules = [BufferRule(128, 512, True)] * n_gpu + [BufferRule(32)]
-    result = Scheduler(rules, lambda b, t: True, True, pipeline).sizes(graph)
+    scheduler = Scheduler(rules, lambda b, t: True, True, pipeline)
+    result = scheduler.sizes(scheduler.traced(graph, marked=False))
     assert result is not None
     return result
 
 
 def test_takes_the_tightest_hole_and_merges_neighbours():
-    free = FreeList(32)
+    free = FreeList()
     a, b, c, d, e = (free.take(s) for s in (64, 256, 64, 128, 64))
     free.give(b, 256)
     free.give(d, 128)
@@ -53,7 +55,7 @@ def test_takes_the_tightest_hole_and_merges_neighbours():
 
 
 def test_grows_at_the_open_end_even_when_holes_add_up():
-    free = FreeList(32)
+    free = FreeList()
     first, _, third, _ = (free.take(64) for _ in range(4))
     free.give(first, 64)
     free.give(third, 64)
@@ -150,27 +152,59 @@ def test_pipeline_keeps_copies_of_every_input():
     assert piped[1] >= PIPELINE_COPIES * one
 
 
-def chain(blocks: int) -> tuple[Graph, list[int]]:
+def chain(blocks: int, wide: int = 2048) -> Graph:
+    """Blocks that hand one result on; the last one reads an input that lives all the way."""
     graph = Graph()
-    x = graph.expand(node("MUL_MAT", [leaf(F32, 8, 8, place=0)], (512, 1, 1, 1)))
-    for _ in range(blocks):
-        graph.mark()
-        wide = node("MUL_MAT", [x], (2048, 1, 1, 1))
-        x = graph.expand(node("MUL_MAT", [same("SCALE", wide), x], (512, 1, 1, 1)))
-    return graph, graph.marks
+    kept = leaf(F32, 64, is_input=True)
+    x = graph.expand(node("MUL_MAT", [leaf(F32, 8, 8, place=0), kept], (512, 1, 1, 1)))
+    for i in range(blocks):
+        graph.mark(x)
+        inner = node("MUL_MAT", [x, kept] if i == blocks - 1 else [x], (wide if i == 1 else 2048, 1, 1, 1))
+        x = graph.expand(node("MUL_MAT", [same("SCALE", inner), x], (512, 1, 1, 1)))
+    return graph
 
 
-def test_replayed_rounds_give_the_peak_of_the_whole_chain():
+def run(graph: Graph, stands: list[int], pipeline: bool = False) -> list[int] | None:
     rules = [BufferRule(128, 512, True), BufferRule(32)]
-
-    def run(blocks: int, gaps: list[Gap]) -> list[int] | None:
-        return Scheduler(rules, lambda b, t: True, True, False).sizes(chain(blocks)[0], gaps)
-
-    assert run(5, [Gap(1, 2, 3, 95)]) == run(100, [])
+    scheduler = Scheduler(rules, lambda b, t: True, True, pipeline)
+    return scheduler.sizes(scheduler.traced(graph, marked=bool(stands)), stands)
 
 
-def test_rounds_that_differ_are_not_replayed():
-    graph, _ = chain(4)
-    graph.nodes[5].ne = (1024, 1, 1, 1)
-    rules = [BufferRule(128, 512, True), BufferRule(32)]
-    assert Scheduler(rules, lambda b, t: True, True, False).sizes(graph, [Gap(1, 2, 3, 10)]) is None
+def test_a_block_stands_for_all_that_are_like_it():
+    assert run(chain(4), [0, *[1] * 97, 2, 3]) == run(chain(100), [])
+
+
+def test_a_block_that_hands_over_something_else_stands_for_nothing():
+    """In the short chain block 1 hands its result to block 2; standing for the last one it would end the input."""
+    assert run(chain(4), [0, 1, 3, 3, 1, 2]) is None
+
+
+def blocks(kinds: list[int], places: list[object] | None = None) -> list[Block]:
+    return [Block(kind, place, None) for kind, place in zip(kinds, places or [0] * len(kinds), strict=True)]
+
+
+def test_the_fewest_blocks_that_show_every_kind_of_neighbours():
+    assert shortened(blocks([0] * 100), False).ids == [0, 1, 98, 99]
+    assert shortened(blocks([0] * 4), True).ids == [0, 1, 2, 3]
+    pattern = [0, 0, 0, 1] * 12  # three windowed blocks and a full one
+    found = shortened(blocks(pattern), True)
+    assert len(found.ids) < 16
+    assert len(found.stands) == 48
+    built = [pattern[i] for i in found.ids]
+    for i, stand in enumerate(found.stands):
+        assert built[stand] == pattern[i]
+        assert i == 47 or built[stand + 1] == pattern[i + 1]  # a like one comes next
+    assert [found.ids[found.stands[i]] for i in (0, 3, 46, 47)] == [0, 3, 46, 47]  # the first and the last of a kind
+
+
+def test_a_feed_forward_part_of_its_own_makes_no_first_and_last():
+    routed = [Block(0, 0, i >= 3) for i in range(61)]  # dense blocks first, as deepseek has them
+    assert len(shortened(routed, False).ids) <= 6
+
+
+def test_every_place_is_seen_where_blocks_lie_on_several():
+    homes: list[object] = [*["cpu"] * 10, *["gpu0"] * 10, *["gpu1"] * 10]
+    found = shortened(blocks([0] * 30, homes), True)
+    for i, stand in enumerate(found.stands):
+        assert homes[found.ids[stand]] == homes[i]
+        assert i == 0 or homes[found.ids[stand] - 1] == homes[i - 1]
