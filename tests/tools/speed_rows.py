@@ -78,7 +78,7 @@ def _gpu_table() -> GpuTable:
 
     from tests.tools.cells import RULES
 
-    return GpuTable(tomli.loads((RULES / "gpus.toml").read_text()))
+    return GpuTable.from_mapping(tomli.loads((RULES / "gpus.toml").read_text()))
 
 
 def _case(row: dict[str, Any], table: GpuTable) -> Case:
