@@ -24,11 +24,16 @@ class Entry(NamedTuple):
 
 
 class FileRecord(NamedTuple):
-    """One file that advisor changes; `history` starts with the very first change and goes on with the last ones."""
+    """One file that advisor changes; `history` starts with the very first change and goes on with the last ones.
+
+    `tables`: the sections, maps and lists that the user had written and in which values of ours stand, each with what
+    it is when it is empty.
+    """
 
     format: str
     wrote: dict[Slot, Ours]
     pinned: dict[Slot, Pin]
+    tables: dict[Slot, str] = {}  # noqa: RUF012 - never changed
     created: bool = False  # there was no file before us
     held: bool = False  # taken away by undo, and to stay away
     history: tuple[Entry, ...] = ()
@@ -78,10 +83,11 @@ def to_json(record: FileRecord) -> dict[str, Any]:
         "held": record.held,
         "wrote": [[list(slot), *_ours(ours)] for slot, ours in record.wrote.items()],
         "pinned": [[list(slot), _maybe(pin.theirs), _maybe(pin.ours)] for slot, pin in record.pinned.items()],
+        "tables": [[list(slot), text] for slot, text in record.tables.items()],
         "history": [
             {
                 **entry._asdict(),
-                "changes": [[list(change.slot), _maybe(change.old), _maybe(change.new)] for change in entry.changes],
+                "changes": [_change(change) for change in entry.changes],
                 "wrote_before": [[list(slot), *(_ours(ours) if ours else ())] for slot, ours in entry.wrote_before],
             }
             for entry in record.history
@@ -90,13 +96,14 @@ def to_json(record: FileRecord) -> dict[str, Any]:
 
 
 def from_json(document: Any) -> FileRecord:
-    """A record from JSON. Raises ValueError, TypeError or KeyError for anything else."""
+    """A record from JSON, also of the first schema, without texts. Raises ValueError, TypeError or KeyError."""
     return FileRecord(
         format=_text(document["format"]),
         created=_flag(document["created"]),
         held=_flag(document["held"]),
         wrote={_slot(slot): _read_ours(parts) for slot, *parts in document["wrote"]},
         pinned={_slot(slot): Pin(_read(theirs), _read(ours)) for slot, theirs, ours in document["pinned"]},
+        tables={_place(slot): _text(text) for slot, text in document.get("tables", ())},
         history=tuple(_entry(entry) for entry in document["history"]),
     )
 
@@ -112,7 +119,7 @@ def _entry(document: Any) -> Entry:
         sha_after=sha(document["sha_after"]),
         clean=_flag(document["clean"]),
         undone=_flag(document["undone"]),
-        changes=tuple(SlotChange(_slot(slot), _read(old), _read(new)) for slot, old, new in document["changes"]),
+        changes=tuple(_read_change(*parts) for parts in document["changes"]),
         wrote_before=tuple(
             (_slot(slot), _read_ours(parts) if parts else None) for slot, *parts in document["wrote_before"]
         ),
@@ -129,19 +136,36 @@ def _read(parts: Any) -> Any:
     return parts[0] if parts else GONE
 
 
+def _change(change: SlotChange) -> list[Any]:
+    text = [] if change.old_text is None else [change.old_text]
+    return [list(change.slot), _maybe(change.old), _maybe(change.new), *text]
+
+
+def _read_change(slot: Any, old: Any, new: Any, text: Any = None) -> SlotChange:
+    return SlotChange(_slot(slot), _read(old), _read(new), None if text is None else _text(text))
+
+
 def _ours(ours: Ours) -> list[Any]:
-    return [ours.value] if ours.behind is GONE else [ours.value, ours.behind]
+    behind = [] if ours.behind is GONE else [ours.behind]
+    return [ours.value, *behind, *([ours.text] if behind and ours.text is not None else [])]
 
 
 def _read_ours(parts: list[Any]) -> Ours:
-    if not 1 <= len(parts) <= 2:
+    if not 1 <= len(parts) <= 3:
         raise ValueError("no value of ours")
-    return Ours(*parts)
+    return Ours(*parts[:2], *(_text(text) for text in parts[2:]))
 
 
 def _slot(parts: Any) -> Slot:
-    if not isinstance(parts, list) or not parts or not all(isinstance(part, str) for part in parts):
+    slot = _place(parts)
+    if not slot:
         raise ValueError("no slot")
+    return slot
+
+
+def _place(parts: Any) -> Slot:
+    if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
+        raise ValueError("no place")
     return tuple(parts)
 
 
