@@ -13,7 +13,9 @@ from advisor import __version__
 from advisor.daemon.journal import Journal
 from advisor.daemon.notify import Notifier
 from advisor.daemon.report import Report
-from advisor.errors import AdvisorError
+from advisor.errors import AdvisorError, OutputError
+from advisor.managed.atomic import digest
+from advisor.managed.atomic import look as read_file
 from advisor.records import NamedTuple
 from advisor.watch import worker as work
 from advisor.watch.events import Watcher, look
@@ -138,8 +140,9 @@ class Daemon:
         if batch.paths is None:  # the settings may be among what was missed
             self._reload_wanted = True
             return
-        changed = frozenset(path for path in batch.paths if not self._is_setting(path))
-        if len(changed) < len(batch.paths):
+        news = {path for path in batch.paths if not self._is_as_left(path)}
+        changed = frozenset(path for path in news if path in self._watched.own or not self._is_setting(path))
+        if len(changed) < len(news):
             self._reload_wanted = True
         if changed:
             upgraded = changed & set(self._watched.engines)
@@ -150,8 +153,17 @@ class Daemon:
             self._report.say(Change(warning, work.WARNING))
         if noticed.everything:
             self._settler.note_everything(now)
-        for path, gone in noticed.paths.items():
-            self._settler.note(path, now, gone=gone)
+        for path, gone in noticed.paths.items():  # editors take a file away before they put it back
+            self._settler.note(path, now, gone=gone and path not in self._watched.own)
+
+    def _is_as_left(self, path: str) -> bool:
+        """Whether a config file holds what the last pass left in it."""
+        if path not in self._watched.own:
+            return False
+        try:
+            return digest(read_file(path).data) == self._watched.own[path]
+        except OutputError:  # a pass says why
+            return False
 
     def _is_setting(self, path: str) -> bool:
         folders = self._watched.settings_folders

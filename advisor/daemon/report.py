@@ -13,7 +13,7 @@ from advisor.daemon.notify import Notifier
 from advisor.daemon.status import MAX_ITEMS, Said, Status, write_status
 from advisor.watch.events import Place
 from advisor.watch.roots import POLLING
-from advisor.watch.worker import ERROR, WARNING, Change, Summary
+from advisor.watch.worker import ERROR, INFO, WARNING, Change, Summary
 
 MAX_LOGGED = 20  # new failures of one pass
 
@@ -60,6 +60,11 @@ class Report:
         """A pass has come to its end."""
         for change in summary.changes:
             self.say(change)
+        pinned = [text for text in summary.pinned if text not in set(self._summary.pinned)]
+        for text in pinned[:MAX_LOGGED]:
+            self._journal.log(INFO, text)
+        if len(pinned) > MAX_LOGGED:
+            self._journal.log(INFO, f"{len(pinned) - MAX_LOGGED} more values are yours and stay; see: advisor status")
         new = [text for text in summary.failures if text not in set(self._summary.failures)]
         for text in new[:MAX_LOGGED]:
             self.again(text, text, WARNING)

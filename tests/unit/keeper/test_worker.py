@@ -42,7 +42,7 @@ def test_files_are_followed_and_only_what_changed_is_planned(world: World, plann
     assert len(first.changes) == 4 + 2  # files, and what to do by hand for two programs
     assert (first.pending, first.pinned, first.failures) == ((), (), ())
     assert first.status_text == "2 models, 3 of 3 targets enabled"
-    assert {str(world.preset), str(world.home / "kobold/a.kcpps")} <= daemon.watched().own
+    assert {str(world.preset), str(world.home / "kobold/a.kcpps")} <= daemon.watched().own.keys()
     del planned[:]
     assert go(daemon, "files").changes == ()
     assert go(daemon, "rescan").changes == ()
