@@ -13,6 +13,7 @@ from advisor import __version__
 from advisor.daemon.journal import Journal
 from advisor.daemon.notify import Notifier
 from advisor.daemon.report import Report
+from advisor.daemon.status import Status
 from advisor.errors import AdvisorError, OutputError
 from advisor.managed.atomic import digest
 from advisor.managed.atomic import look as read_file
@@ -123,11 +124,11 @@ class Daemon:
         self._publish("stopping" if self._stop else "idle")
         return self._rest_s()
 
-    def make_pass(self) -> bool:
-        """One pass over everything, without watching; whether all went well."""
+    def make_pass(self) -> Status:
+        """One pass over everything, without watching; how all stands then."""
         self._read_settings()
         self._pass(Request(work.START, None))
-        return self._report.all_well
+        return self._report.status("stopping", len(self._watched.folders), self._watcher.places())
 
     def _collect(self, now: float, ready: Collection[int]) -> None:
         noticed = self._watcher.collect(now, self._stopping, ready)
@@ -220,7 +221,9 @@ class Daemon:
             self._read_settings()
         if self._should_stop():  # cut short: what it did not come to is asked for again
             self._ask(Request(work.RESCAN, None))
-        elif summary.again:
+            self._report.made(summary)
+            return
+        if summary.again:
             self._try_again(MOST_UNTIL_AGAIN_S)
         elif request.changed is None:
             self._retry_due, self._retry_s, self._report.failed = None, 0.0, ""
@@ -247,6 +250,8 @@ class Daemon:
         self._publish("reloading")
         self._report.broken = ""
         self._read_settings()
+        if not self._report.broken:
+            self._report.know("the configuration and the rules were read again.")
         self._notifier.ready(self._line())
         self._ask(Request(work.RELOAD, None))
 

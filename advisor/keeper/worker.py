@@ -9,8 +9,9 @@ from collections.abc import Callable, Collection, Mapping
 from advisor.errors import OutputError
 from advisor.gguf_header.errors import printable
 from advisor.keeper.keeper import Keeper, Look, StoppedError, Told
+from advisor.keeper.left_behind import left_behind_notes
 from advisor.keeper.reload import BY_HAND
-from advisor.keeper.sentences import describe, notes, pending, pinned, problems
+from advisor.keeper.sentences import describe_fully, failures, left_out, notes, pending, pinned
 from advisor.keeper.settings import KeeperSettings
 from advisor.managed.atomic import digest
 from advisor.managed.atomic import look as read_file
@@ -86,24 +87,28 @@ class KeeperWorker:
             repaired = []
             changes = keeper.changes(look, ledger, should_stop=should_stop)
         lines = [Change(note, WARNING) for note in repaired]
-        failures = problems(look)
+        failed = failures(look, enabled)
         for one in told:
             lines += _lines(one, self._said)
-            failures += [each.error for each in one.applied if each.error]
-            failures += [one.error] if one.error else []
-            failures += list(one.differs)
+            failed += [each.error for each in one.applied if each.error]
+            failed += [one.error] if one.error else []
         waiting = [each for name, those in changes.items() if quiet or name not in enabled for each in those]
         everything = [each for those in changes.values() for each in those]
         written = {each.change.planned.path for one in told for each in one.applied if each.written}
         self._own = {each.planned.path: _left(each.planned, written) for each in everything}
         waits = [pending(each, quiet=quiet) for each in waiting if each.changes_file]
         stays = [pinned(each.planned.path, pin) for each in everything for pin in each.planned.pinned]
-        failures += notes(everything)
+        known = [*failures(look, {made.target.name for made in look.passes} - enabled), *left_out(look)]
+        known += [*notes(everything), *left_behind_notes(ledger, keeper.settings.targets)]
+        known += [text for one in told for text in one.differs]
         models = f"{look.n_models} model{'' if look.n_models == 1 else 's'}"
         status = f"{models}, {len(enabled)} of {len(keeper.settings.targets)} targets enabled"
         again = any(each.planned.refused is not None and not each.held for each in everything if each.target in enabled)
         again = again or any(one.error is not None or any(each.error for each in one.applied) for one in told)
-        return Summary(status, tuple(lines), tuple(waits), tuple(stays), tuple(dict.fromkeys(failures)), again)
+        return Summary(
+            status, tuple(lines), tuple(waits), tuple(stays), tuple(dict.fromkeys(failed)),
+            tuple(dict.fromkeys(known)), again,
+        )  # fmt: skip
 
 
 def _left(planned: PlannedChange, written: Collection[str]) -> str | None:
@@ -120,7 +125,8 @@ def _lines(told: Told, said: set[str]) -> list[Change]:
     lines = []
     for one in told.applied:
         if one.written:
-            lines.append(Change(f"{printable(one.change.planned.path)}: {describe(one.change.planned.changes)}"))
+            path = printable(one.change.planned.path)
+            lines += [Change(f"{path}: {text}") for text in describe_fully(one.change.planned.changes)]
     if told.engine and told.engine not in said:
         lines.append(Change(f"{told.target.name}: {told.engine}", INFO))
         said.update(set(BY_HAND.values()) & {told.engine})  # what a person has to do is said once

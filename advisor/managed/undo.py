@@ -5,7 +5,7 @@ What was undone is pinned, so that the daemon does not do it again; `adopt` give
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from advisor.errors import OutputError
@@ -64,10 +64,12 @@ class Undone(NamedTuple):
     error: str | None
 
 
-def uninstall(ledger: Ledger, formats: Mapping[str, Format], *, now_s: float) -> list[Undone]:
-    """Take back everything in every file. A file that cannot be restored is reported and stays in the ledger."""
+def uninstall(
+    ledger: Ledger, formats: Mapping[str, Format], *, now_s: float, paths: Sequence[str] | None = None
+) -> list[Undone]:
+    """Take back everything in `paths`, or in every file; one that cannot be restored is reported and stays known."""
     results = []
-    for path in list(ledger.files):
+    for path in list(ledger.files) if paths is None else paths:
         try:
             planned = plan_restore(path, ledger, formats)
             apply_change(planned, ledger, now_s=now_s)

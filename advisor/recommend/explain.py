@@ -234,7 +234,7 @@ def fixes(search: Search, best: Judged, verdict: str, contexts: ContextTable) ->
         share = (weights - over) / weights
         if bits and bits * share >= search.policy.warnings["least_bits_per_weight"]:
             rate = search.evaluator.speed_if_it_fitted(before, share, search.intent) if has_gpu else 0.0
-            pace = f", about {rate:.0f} tokens/s" if rate else ""
+            pace = f", about {rate:,.0f} tokens/s" if rate else ""
             change = f"a file of at most {bits * share:.1f} bits a weight instead of {bits:.1f}"
             out.append(Fix(change, over, f"a smaller quantization loses some quality{pace}", True, rate))
     if over and place != "host":

@@ -36,7 +36,8 @@ def recommend_found(search: Search, found: Found) -> Recommendation:
     quicker = next((fix for fix in changes if fix.tokens_per_s > 2 * best.speed.decode_tokens_per_s.value), None)
     if verdict == "partial" and quicker is not None:
         text = f"{quicker.change[0].upper()}{quicker.change[1:]} would fit the GPU"
-        notes.append(Note("smaller_quantization_faster", f"{text} and give about {quicker.tokens_per_s:.0f} tokens/s."))
+        pace = f"about {quicker.tokens_per_s:,.0f} tokens/s"
+        notes.append(Note("smaller_quantization_faster", f"{text} and give {pace}."))
     settings = best.judged.plan.settings
     per_slot = settings.n_ctx if settings.kv_unified else settings.n_ctx_seq
     if fits and wishes.min_n_ctx and per_slot < wishes.min_n_ctx:

@@ -34,7 +34,7 @@ def warnings(
             Note(
                 "streams_from_disk",
                 f"Weights do not stay in memory and are read from disk for every token: "
-                f"about {1 / rate:.0f} seconds a token.",
+                f"about {1 / rate:,.0f} seconds a token.",
                 "speed.toml: disk",
             )
         )

@@ -37,7 +37,7 @@ def pace_text(speed: Speed) -> str:
     rate = speed.decode_tokens_per_s.value
     if rate < 1:
         return f"about {1 / rate:.1f} seconds a token" if rate > 0.1 else f"about {1 / rate:,.0f} seconds a token"
-    return f"about {rate:.0f} tokens/s" if rate >= 10 else f"about {rate:.1f} tokens/s"
+    return f"about {rate:,.0f} tokens/s" if rate >= 10 else f"about {rate:.1f} tokens/s"
 
 
 def tokens_text(settings: RunSettings, n_ctx: int | None = None) -> str:

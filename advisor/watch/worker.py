@@ -44,6 +44,7 @@ class Summary(NamedTuple):
     pending: tuple[str, ...] = ()
     pinned: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # to be known and no failure: models left out, folders that are away
     again: bool = False  # something that could not be written or told may go well in a while
 
 

@@ -348,12 +348,45 @@ def test_changes_and_failures_go_to_the_journal_once(stage):
     stage.started()
     stage.worker.summary = stage.worker.summary._replace(changes=())
     stage.run(1000, step=1)
-    assert stage.journal.lines[1:] == [(5, "preset.ini: n_ctx 4096 -> 8192"), (6, "c: n_ctx"), (4, "d bad")]
+    assert stage.journal.lines[1:] == [(5, "preset.ini: n_ctx 4096 -> 8192"), (5, "c: n_ctx"), (4, "d bad")]
     status = stage.status()
     assert [said["text"] for said in status["last_changes"]] == ["preset.ini: n_ctx 4096 -> 8192", "d bad"]
     assert (status["pending"], status["pinned"], status["failures"]) == (
         ["b.gguf is still growing"], ["c: n_ctx"], ["d bad"],
     )  # fmt: skip
+
+
+def test_the_end_of_a_failure_and_a_reload_are_said(stage):
+    stage.worker.summary = Summary("2 models", failures=("x cannot be written.",), notes=("y does not fit.",))
+    stage.started()
+    stage.worker.summary = Summary("2 models")
+    stage.daemon.reload()
+    assert stage.run(1) == [(RELOAD, None)]
+    assert stage.journal.lines[1:] == [
+        (5, "y does not fit."), (4, "x cannot be written."),
+        (6, "the configuration and the rules were read again."), (5, "over: x cannot be written."),
+    ]  # fmt: skip
+    stage.worker.reload_fails = RuleError("config.toml, line 3: unknown key.")
+    stage.daemon.reload()
+    stage.run(1)
+    stage.worker.reload_fails = None
+    stage.daemon.reload()
+    stage.run(1)
+    assert [text for _, text in stage.journal.lines[-3:]] == [
+        "config.toml, line 3: unknown key. What was in force before stays in force.",
+        "the configuration and the rules were read again.",
+        "over: config.toml, line 3: unknown key.",
+    ]
+
+
+def test_a_pass_that_is_cut_short_ends_no_failure(stage):
+    stage.worker.summary = Summary("2 models", failures=("x cannot be written.",))
+    stage.started()
+    stage.worker.summary, stage.worker.during = Summary("stopped"), lambda _: stage.daemon.reload()
+    (stage.models / "m.gguf").touch()
+    stage.run(2)
+    stage.worker.during = None
+    assert not [text for _, text in stage.journal.lines if text.startswith("over")]
 
 
 def test_a_thousand_failures_are_no_flood(stage):
