@@ -18,6 +18,7 @@ from advisor.managed.ledger import Ledger
 from advisor.managed.merge import Merge, Pin, merge
 from advisor.managed.records import Entry, FileRecord, Intent, alike
 from advisor.managed.types import Format
+from advisor.managed.values_json import details_text
 from advisor.records import NamedTuple
 from advisor.slots import GONE, Gone, Slot, SlotChange, Value, is_plain, same, shown
 
@@ -252,11 +253,12 @@ def _with_entry(
         return None, set()
     wrote = known.wrote if known is not None else {}
     slots = dict.fromkeys((*wrote, *record.wrote))
+    # by their text: to Python false is 0
+    before = [(slot, wrote.get(slot)) for slot in slots if repr(wrote.get(slot)) != repr(record.wrote.get(slot))]
     entry = Entry(
         sequence=sequence, time_s=now_s, kind=planned.kind, backup=backup, sha_after=digest(planned.after),
-        clean=not record.history or record.sha256 == backup, undone=False, changes=planned.changes,
-        # by their text: to Python false is 0
-        wrote_before=tuple((s, wrote.get(s)) for s in slots if repr(wrote.get(s)) != repr(record.wrote.get(s))),
+        clean=not record.history or record.sha256 == backup, undone=False,
+        details=details_text(planned.changes, before),
     )  # fmt: skip
     history = (*record.history, entry)
     if len(history) > keep + 1:

@@ -20,7 +20,8 @@ from advisor.errors import OutputError
 from advisor.gguf_header.errors import printable
 from advisor.managed.atomic import digest, look, remove_stale, replace_file
 from advisor.managed.backups import Backups
-from advisor.managed.records import FileRecord, Intent, from_json, sha, to_json, whole
+from advisor.managed.records import FileRecord, Intent, from_json, to_json
+from advisor.managed.values_json import sha, whole
 
 SCHEMA = "advisor.ledger/2"
 _READ = ("advisor.ledger/1", SCHEMA)  # the first did not know how values had been written

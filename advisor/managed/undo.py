@@ -144,8 +144,8 @@ def _steps_back(known: FileRecord, first: Entry | None) -> dict[Slot, _Back]:
     for entry in reversed(known.applied):
         if entry.sequence < first.sequence:
             break
-        changes = {change.slot: change for change in entry.changes}
-        wrote_before = dict(entry.wrote_before)
+        changed, before = entry.unfolded()
+        changes, wrote_before = {change.slot: change for change in changed}, dict(before)
         for slot in {**changes, **wrote_before}.keys() - ended:
             ours = wrote_before.get(slot)
             back = steps.get(slot)

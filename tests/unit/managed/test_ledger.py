@@ -114,14 +114,14 @@ def ledgers(own: Desk) -> list[bytes]:
         broken(good, *record, value=None),
         broken(good, *record, "format", value=3),
         broken(good, *record, "held", value=0),
-        broken(good, *record, "wrote", value=[[["ctx"]]]),
-        broken(good, *record, "wrote", value=[["ctx", 1]]),
-        broken(good, *record, "wrote", value=[[[], 1]]),
+        broken(good, *record, "ours", value=[[["ctx"]]]),
+        broken(good, *record, "ours", value=[[[], {"ctx": []}]]),
+        broken(good, *record, "ours", value=[[[1], {"ctx": [1]}]]),
         broken(good, *record, "pinned", value=[[["ctx"], 1, 2]]),
         broken(good, *entry, "backup", value="../../../etc/passwd"),
         broken(good, *entry, "kind", value="x"),
         broken(good, *entry, "time_s", value="yesterday"),
-        broken(good, *entry, "changes", value=[[["ctx"], []]]),
+        broken(good, *entry, "details", value=[[["ctx"], []]]),
     ]
 
 
@@ -145,6 +145,19 @@ def test_a_broken_ledger_is_set_aside_and_its_files_are_nobodys(index, own):
     assert own.text == text
     own.apply(ctx="3", adopt=True)
     assert own.text == text.replace("2", "3")
+
+
+def test_a_damaged_note_of_an_earlier_change_holds_up_undo_alone(own):
+    own.apply(ctx="1")
+    own.apply(ctx="2")
+    own.write(own.text + "# a thought\n")
+    path = Path(own.state) / FILE
+    good = json.loads(path.read_bytes())
+    path.write_bytes(broken(good, "files", str(own.file), "history", 1, "details", value="[[1"))
+    with pytest.raises(OutputError, match=r"is damaged; 'advisor undo --all FILE' takes back all of them"):
+        own.undo()
+    own.uninstall()
+    assert own.text == "# made by advisor\n# a thought\n"
 
 
 def test_every_kind_of_broken_ledger_was_tried(own):
