@@ -67,12 +67,17 @@ def plan_changes(
         if not (models or kept or wanted.path in ledger.files):  # no file for nothing
             continue
         planned, note = _planned(made, wanted, kept, ledger, adopt=adopt), ""
-        if planned.refused is not None and len(kept) < len(vanished):
+        gone = {name: model for name, model in vanished.items() if name not in kept}
+        if planned.refused is not None and gone:
             whole = _planned(made, wanted, vanished, ledger, adopt=adopt)
             if whole.refused is None:  # what the user set for a model that is gone cannot stand without ours
-                gone = ", ".join(printable(name) for name in vanished if name not in kept)
-                note = f"the model is gone, but you set something for it; take out all of {gone}."
+                names = ", ".join(map(printable, gone))
+                note = f"the model is gone, but you set something for it; take out all of {names}."
                 planned, kept = whole, vanished
+        elif left := {name: model for name, model in gone.items() if _is_left(planned, wanted, model.prefix)}:
+            names = ", ".join(map(printable, left))
+            note = f"the model is gone; what you set for {names} stays for when it comes back, else take it out."
+            kept |= left
         found.append(FileChange(made.target.name, planned, {**kept, **models}, note))
     return found + _gone(made, ledger, seen, away, others)
 
@@ -90,6 +95,15 @@ def _planned(
     }
     create = made.target.format in _MADE_WHERE_ABSENT
     return plan_change(wanted.path, wanted.output, {**slots, **wanted.slots}, ledger, adopt=adopt, create=create)
+
+
+def _is_left(planned: PlannedChange, wanted: WantedFile, prefix: Slot) -> bool:
+    """Whether a model that is gone leaves an entry, with values of the user's, that llama-server cannot start."""
+    if wanted.output.name != "llama-server-preset" or planned.after is None:
+        return False
+    slots = wanted.output.parse(planned.after.decode())
+    mine = [slot for slot in slots if prefix and slot[: len(prefix)] == prefix]
+    return bool(mine) and (*prefix, "model") not in mine
 
 
 def _mount(path: str, known: dict[str, str]) -> str:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
+from advisor.errors import OutputError
 from advisor.gguf_header.errors import printable
 from advisor.keeper.keeper import Keeper, Look, StoppedError, Told
+from advisor.keeper.left_behind import left_behind_notes
 from advisor.keeper.reload import BY_HAND
-from advisor.keeper.sentences import describe, notes, pending, pinned, problems
+from advisor.keeper.sentences import describe_fully, failures, left_out, notes, pending, pinned
 from advisor.keeper.settings import KeeperSettings
+from advisor.managed.atomic import digest
+from advisor.managed.atomic import look as read_file
+from advisor.managed.change import PlannedChange
 from advisor.managed.ledger import open_ledger, read_ledger
+from advisor.rule_folders import SYSTEM_FOLDER
 from advisor.stores.scan import watched_folders
 from advisor.watch.worker import HARDWARE, INFO, RESCAN, WARNING, Change, Summary, Watched
 
@@ -23,9 +29,9 @@ class KeeperWorker:
         self, read_settings: Callable[[], KeeperSettings], config_folder: str, environ: Mapping[str, str]
     ) -> None:
         self._read_settings, self._environ = read_settings, environ
-        self._settings_folders = (config_folder,)  # the rules of the user lie in it
+        self._settings_folders = (config_folder, SYSTEM_FOLDER)  # the rules of the user lie in the first
         self._keeper: Keeper | None = None
-        self._own: frozenset[str] = frozenset()
+        self._own: dict[str, str | None] = {}
         self._last: Summary | None = None
         self._said: set[str] = set()
 
@@ -76,35 +82,51 @@ class KeeperWorker:
                 changes = keeper.changes(look, ledger, should_stop=should_stop)
                 now = {name: each for name, each in changes.items() if name in enabled}
                 told = keeper.apply(look, now, ledger, time.time(), should_stop)
-                self._own = frozenset(ledger.files)
         else:
             ledger = read_ledger(keeper.ledger_folder)
             repaired = []
             changes = keeper.changes(look, ledger, should_stop=should_stop)
         lines = [Change(note, WARNING) for note in repaired]
-        failures = problems(look)
+        failed = failures(look, enabled)
         for one in told:
             lines += _lines(one, self._said)
-            failures += [each.error for each in one.applied if each.error]
-            failures += [one.error] if one.error else []
-            failures += list(one.differs)
+            failed += [each.error for each in one.applied if each.error]
+            failed += [one.error] if one.error else []
         waiting = [each for name, those in changes.items() if quiet or name not in enabled for each in those]
         everything = [each for those in changes.values() for each in those]
+        written = {each.change.planned.path for one in told for each in one.applied if each.written}
+        self._own = {each.planned.path: _left(each.planned, written) for each in everything}
         waits = [pending(each, quiet=quiet) for each in waiting if each.changes_file]
         stays = [pinned(each.planned.path, pin) for each in everything for pin in each.planned.pinned]
-        failures += notes(everything)
+        known = [*failures(look, {made.target.name for made in look.passes} - enabled), *left_out(look)]
+        known += [*notes(everything), *left_behind_notes(ledger, keeper.settings.targets)]
+        known += [text for one in told for text in one.differs]
         models = f"{look.n_models} model{'' if look.n_models == 1 else 's'}"
         status = f"{models}, {len(enabled)} of {len(keeper.settings.targets)} targets enabled"
-        again = any(each.planned.refused is not None for each in everything if each.target in enabled)
+        again = any(each.planned.refused is not None and not each.held for each in everything if each.target in enabled)
         again = again or any(one.error is not None or any(each.error for each in one.applied) for one in told)
-        return Summary(status, tuple(lines), tuple(waits), tuple(stays), tuple(dict.fromkeys(failures)), again)
+        return Summary(
+            status, tuple(lines), tuple(waits), tuple(stays), tuple(dict.fromkeys(failed)),
+            tuple(dict.fromkeys(known)), again,
+        )  # fmt: skip
+
+
+def _left(planned: PlannedChange, written: Collection[str]) -> str | None:
+    """The sha256 of a config file after a pass; of one that was refused, as it is."""
+    if planned.refused is None:
+        return digest(planned.after if planned.path in written else planned.before)
+    try:
+        return digest(read_file(planned.path).data)
+    except OutputError:
+        return None
 
 
 def _lines(told: Told, said: set[str]) -> list[Change]:
     lines = []
     for one in told.applied:
         if one.written:
-            lines.append(Change(f"{printable(one.change.planned.path)}: {describe(one.change.planned.changes)}"))
+            path = printable(one.change.planned.path)
+            lines += [Change(f"{path}: {text}") for text in describe_fully(one.change.planned.changes)]
     if told.engine and told.engine not in said:
         lines.append(Change(f"{told.target.name}: {told.engine}", INFO))
         said.update(set(BY_HAND.values()) & {told.engine})  # what a person has to do is said once

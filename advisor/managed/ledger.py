@@ -20,9 +20,11 @@ from advisor.errors import OutputError
 from advisor.gguf_header.errors import printable
 from advisor.managed.atomic import digest, look, remove_stale, replace_file
 from advisor.managed.backups import Backups
-from advisor.managed.records import FileRecord, Intent, from_json, sha, to_json, whole
+from advisor.managed.records import FileRecord, Intent, from_json, to_json
+from advisor.managed.values_json import sha, whole
 
-SCHEMA = "advisor.ledger/1"
+SCHEMA = "advisor.ledger/2"
+_READ = ("advisor.ledger/1", SCHEMA)  # the first did not know how values had been written
 FILE, LOCK, BACKUPS = "managed.json", "managed.lock", "backups"
 MAX_LEDGER_BYTES = 256 << 20
 _LOOK_AGAIN_S = 0.05
@@ -88,7 +90,7 @@ class Ledger:
             return
         try:
             document = json.loads(data)
-            if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+            if not isinstance(document, dict) or document.get("schema") not in _READ:
                 raise ValueError("another schema")
             self.files = {path: from_json(record) for path, record in document["files"].items()}
             self.sequence = whole(document["sequence"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from advisor.errors import OutputError
 from advisor.gguf_header.errors import excerpt
@@ -82,14 +83,36 @@ class Format(ABC):
             raise OutputError(f"this is no config of {self.title}: it is larger than 4 MiB; give another file.")
         return self._parse(text.removeprefix(_BOM))
 
-    def edit(self, text: str, changes: Mapping[Slot, Value | Gone]) -> str:
+    def spelled(self, text: str) -> dict[Slot, str]:
+        """See Output."""
+        self.parse(text)
+        return self._spelled(text.removeprefix(_BOM))
+
+    def edit(
+        self, text: str, changes: Mapping[Slot, Value | Gone], spelled: Mapping[Slot, str] = MappingProxyType({})
+    ) -> str:
         """See Output."""
         before = self.parse(text)
         wanted = changed(before, changes)
+        if not spelled.keys().isdisjoint(changes):
+            now = self.spelled(text)
+            wanted |= {
+                slot: value for slot, value in changes.items() if slot in spelled and spelled[slot] != now.get(slot)
+            }
         if not wanted:
             return text
+        if spelled:
+            try:
+                return self._edited(text, before, wanted, spelled)
+            except OutputError:  # around it the user has changed what a spelling depends on: the meaning is kept
+                pass
+        return self._edited(text, before, wanted, {})
+
+    def _edited(
+        self, text: str, before: Mapping[Slot, Value], wanted: Mapping[Slot, Value | Gone], spelled: Mapping[Slot, str]
+    ) -> str:
         mark = _BOM if text.startswith(_BOM) else ""
-        after = mark + self._edit(text.removeprefix(_BOM), wanted)
+        after = mark + self._edit(text.removeprefix(_BOM), wanted, spelled)
         try:
             right = identity_of(self.parse(after)) == identity_of(applied(before, wanted))
         except OutputError:  # what was added stands there already, written in another way
@@ -123,8 +146,12 @@ class Format(ABC):
         """`parse` for a text without byte order mark."""
 
     @abstractmethod
-    def _edit(self, text: str, changes: Mapping[Slot, Value | Gone]) -> str:
+    def _edit(self, text: str, changes: Mapping[Slot, Value | Gone], spelled: Mapping[Slot, str]) -> str:
         """`edit` for a text without byte order mark, with changes that change something."""
+
+    @abstractmethod
+    def _spelled(self, text: str) -> dict[Slot, str]:
+        """`spelled` for a text without byte order mark that can be parsed."""
 
 
 def identity_of(slots: Mapping[Slot, Value]) -> dict[Slot, str]:

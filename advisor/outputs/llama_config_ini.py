@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from advisor.outputs.base import Format
 from advisor.outputs.ini_text import grammar
-from advisor.outputs.line_text import edit_lines
+from advisor.outputs.line_text import edit_lines, spelled_lines
 from advisor.outputs.option_names import known_to
 from advisor.outputs.types import Gone, OutputModel, Slot, Value
 from advisor.outputs.wanted import Wanted
@@ -47,8 +47,11 @@ class LlamaConfigIni(Format):
         winners = _GRAMMAR.winners(_GRAMMAR.scan(text))
         return {slot: row.value for slot, row in winners.items() if slot[0] == "*"}
 
-    def _edit(self, text: str, changes: Mapping[Slot, Value | Gone]) -> str:
-        return edit_lines(text, changes, _GRAMMAR)
+    def _edit(self, text: str, changes: Mapping[Slot, Value | Gone], spelled: Mapping[Slot, str]) -> str:
+        return edit_lines(text, changes, _GRAMMAR, spelled)
+
+    def _spelled(self, text: str) -> dict[Slot, str]:
+        return spelled_lines(text, _GRAMMAR)
 
 
 OUTPUT = LlamaConfigIni()

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from advisor.errors import OutputError
 from advisor.gguf_header.errors import excerpt
 from advisor.outputs.base import Format
-from advisor.outputs.line_text import edit_lines
+from advisor.outputs.line_text import edit_lines, spelled_lines
 from advisor.outputs.toml_text import GRAMMAR, data_of, leaves
 from advisor.outputs.types import Gone, OutputModel, Slot, Value
 from advisor.outputs.wanted import Wanted
@@ -73,8 +73,11 @@ class RamaLama(Format):
     def _parse(self, text: str) -> dict[Slot, Value]:
         return leaves(data_of(text, self.title))
 
-    def _edit(self, text: str, changes: Mapping[Slot, Value | Gone]) -> str:
-        return edit_lines(text, changes, GRAMMAR)
+    def _edit(self, text: str, changes: Mapping[Slot, Value | Gone], spelled: Mapping[Slot, str]) -> str:
+        return edit_lines(text, changes, GRAMMAR, spelled)
+
+    def _spelled(self, text: str) -> dict[Slot, str]:
+        return spelled_lines(text, GRAMMAR)
 
 
 OUTPUT = RamaLama()

@@ -55,11 +55,18 @@ class Output(Protocol):
     def parse(self, text: str) -> dict[Slot, Value]:
         """Every value that stands where slots can be, the user's own included. Raises OutputError for other text."""
 
-    def edit(self, text: str, changes: Mapping[Slot, Value | Gone]) -> str:
+    def spelled(self, text: str) -> dict[Slot, str]:
+        """How the values stand in the text, and above them the sections, maps and lists (by the slots' beginnings).
+
+        A table's text is what is left of it when nothing is in it any more. Raises OutputError as `parse` does.
+        """
+
+    def edit(self, text: str, changes: Mapping[Slot, Value | Gone], spelled: Mapping[Slot, str] = ...) -> str:
         """`text` with exactly these slots set or taken out; every other byte stays.
 
-        Afterwards `parse` gives what it gave before, with the changes applied. Raises OutputError, and so changes
-        nothing, where that cannot be done.
+        A value in `spelled` is written as it says there; a table in it stays when its last value goes. Afterwards
+        `parse` gives what it gave before, with the changes applied. Raises OutputError, and so changes nothing, where
+        that cannot be done.
         """
 
     def validate(self, text: str) -> None:

@@ -39,10 +39,13 @@ def test_files_are_followed_and_only_what_changed_is_planned(world: World, plann
     daemon = worker()
     first = go(daemon)
     assert sorted(planned) == ["a", "a", "b", "b"]  # for two engines
-    assert len(first.changes) == 4 + 2  # files, and what to do by hand for two programs
+    texts = [change.text for change in first.changes]
+    assert len(texts) == 2 * 2 + 2 + 2  # a line for each model in each preset and file, what to do by hand
+    (line,) = (text for text in texts if text.startswith(f"{world.preset}: added a: "))
+    assert f"model = {world.models}/a.gguf, ctx-size = 4096" in line
     assert (first.pending, first.pinned, first.failures) == ((), (), ())
     assert first.status_text == "2 models, 3 of 3 targets enabled"
-    assert {str(world.preset), str(world.home / "kobold/a.kcpps")} <= daemon.watched().own
+    assert {str(world.preset), str(world.home / "kobold/a.kcpps")} <= daemon.watched().own.keys()
     del planned[:]
     assert go(daemon, "files").changes == ()
     assert go(daemon, "rescan").changes == ()
@@ -266,7 +269,10 @@ def test_once(world: World) -> None:
     assert world.run("daemon", "--once")[0] == 0
     assert set(world.sections()) == {"m"}
     world.add("a#b.gguf")
-    assert world.run("daemon", "--once")[0] == 1
+    assert [world.run(*words)[0] for words in (("daemon", "--once"), ("apply",))] == [0, 0], "left out and named"
+    world.preset.unlink()
+    world.preset.mkdir()
+    assert [world.run(*words)[0] for words in (("daemon", "--once"), ("apply",))] == [1, 1]
     world.configure(f"{ROUTER}\nnonsense = 1")
     assert world.run("daemon", "--once")[0] == 1
 
