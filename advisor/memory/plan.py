@@ -12,7 +12,7 @@ from advisor.memory.compute import ComputeModel
 from advisor.memory.engine_spec import EngineSpec
 from advisor.memory.placement import HOST, Overrides, place_layers
 from advisor.memory.types import DevicePlan, HostPlan, Interval, MemoryPlan
-from advisor.memory.weights import WeightBytes, place_weights
+from advisor.memory.weights import WeightBytes, WeightTable
 from advisor.model.spec import ModelSpec
 from advisor.settings import RunSettings
 
@@ -40,6 +40,8 @@ class Planner:
         shared = like.compute if like is not None else None
         self.compute: ComputeModel = ComputeModel(spec, engine, self._backends, shared)
         self._placed: dict[tuple[object, ...], tuple[tuple[int, ...], Overrides, WeightBytes]] = {}
+        self._table = WeightTable(spec, engine, self._backends)
+        self._layer_table = WeightTable(spec, engine, self._backends[:1] * (spec.n_layer_all + 1))
         self._by_layer: dict[tuple[object, ...], Sequence[int]] = {}
         self._alone: dict[int, Planner] = {}  # per device, for split mode none
 
@@ -51,7 +53,7 @@ class Planner:
             free = [device.free_bytes for device in self._devices]
             placement = place_layers(settings, self._spec.n_layer_all, free)
             overrides = Overrides(settings, [device.id for device in self._devices])
-            weights = place_weights(self._spec, settings, self._engine, placement, self._backends, overrides)
+            weights = self._table.place(settings, placement, overrides)
             known = self._placed[key] = (placement, overrides, weights)
         return known
 
@@ -126,13 +128,12 @@ class Planner:
         """Weights and cache that each block, and last the output, has on a GPU, 0 for those on the host."""
         placement, overrides, _ = self._place(settings)
         own = tuple(il if place != HOST else HOST for il, place in enumerate(placement))  # a device for every layer
-        backends = [self._backends[0]] * len(own)
         key = (own, settings.n_cpu_moe, settings.mmap)
         weights = self._by_layer.get(key)
         if weights is None:
-            weights = place_weights(self._spec, settings, self._engine, own, backends, overrides).devices
+            weights = self._layer_table.place(settings, own, overrides).devices
             self._by_layer[key] = weights
-        cache, _ = place_cache(self._spec, settings, own, backends)
+        cache, _ = place_cache(self._spec, settings, own, self._backends[:1] * len(own))
         return tuple(a + b for a, b in zip(weights, cache, strict=True))
 
     def _plan_alone(self, settings: RunSettings, *, exact: bool) -> MemoryPlan:
