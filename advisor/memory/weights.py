@@ -3,7 +3,7 @@
 Source: llama.cpp b11434 src/llama-model-loader.cpp, ggml-alloc.c and the backends' get_alloc_size.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from advisor.ggml_types import GGML_TYPES, row_bytes
@@ -36,7 +36,7 @@ def tensor_device_bytes(n_bytes: int, ggml_type: int, ne0: int, backend: Backend
     return round_up(n_bytes, backend.alignment_bytes)
 
 
-class _Parcel(NamedTuple):
+class Parcel(NamedTuple):
     """Tensors that always lie together: of one place, block and kind, under the same -ot rule."""
 
     place: str
@@ -44,35 +44,94 @@ class _Parcel(NamedTuple):
     expert: bool  # --n-cpu-moe moves them
     rule: int | None  # number of the -ot rule that they follow
     has_experts: bool  # of which one token reads a share
-    device_bytes: tuple[int, ...]  # what they take on each device
+    device_bytes: Mapping[int, int]  # what they take on a device, by the identity of its backend
     host_bytes: int
     read_bytes: int
     repack_bytes: int
     spans: tuple[tuple[int, int, int], ...]  # (shard, first, last byte) of what is not repacked
 
 
-class WeightTable:
-    """A model's weights for one set of devices, summed into parcels, so that a placement is a short sum."""
+class Parcels:
+    """A model's weights summed into parcels, for whatever devices; `engine` owns the backends' rules."""
 
-    def __init__(self, spec: ModelSpec, engine: EngineSpec, backends: Sequence[BackendRules]) -> None:
-        self._spec, self._engine, self._backends = spec, engine, backends
+    def __init__(self, spec: ModelSpec, engine: EngineSpec) -> None:
+        self._spec, self._engine = spec, engine
         self._used_share = spec.n_expert_used / spec.n_expert if spec.n_expert else 1.0
-        self._parcels: dict[tuple[str, ...], list[_Parcel]] = {}
+        self._known: dict[tuple[object, ...], list[Parcel]] = {}
+
+    def of(self, settings: RunSettings, overrides: Overrides, backends: Sequence[BackendRules]) -> list[Parcel]:
+        """All of them under the -ot rules of `settings`."""
+        repacks = settings.repack and not backends
+        kinds = {id(backend): backend for backend in backends}
+        key = (repacks, tuple(kinds), tuple(override.pattern for override in settings.tensor_overrides))
+        known = self._known.get(key)
+        if known is None:
+            groups: dict[tuple[object, ...], list[WeightTensor]] = {}
+            experts = self._spec.n_expert > 0
+            for tensor in self._spec.tensors:
+                if tensor.place != "skipped":
+                    rule, expert = overrides.rule(tensor.name), experts and overrides.is_expert(tensor.name)
+                    block = tensor.block if expert or tensor.place == "block" else -1
+                    group = (tensor.place, block, expert, rule, "exps." in tensor.name)
+                    groups.setdefault(group, []).append(tensor)
+            known = [self._parcel(group, tensors, kinds, repacks=repacks) for group, tensors in groups.items()]
+            self._known[key] = known
+        return known
+
+    def _parcel(
+        self, group: tuple[Any, ...], tensors: Sequence[WeightTensor], kinds: Mapping[int, BackendRules], *,
+        repacks: bool,
+    ) -> Parcel:  # fmt: skip
+        place, block, expert, rule, has_experts = group
+        align, share = self._engine.cpu_alignment_bytes, self._used_share if has_experts else 1.0
+        repacked = {tensor.name for tensor in tensors if repacks and _repacked(tensor, self._engine)}
+        spans: dict[int, tuple[int, int]] = {}
+        for tensor in tensors:
+            if tensor.name not in repacked:
+                first, end = spans.get(tensor.shard, (tensor.offset, 0))
+                spans[tensor.shard] = (min(first, tensor.offset), max(end, tensor.offset + tensor.n_bytes))
+        return Parcel(
+            place=place,
+            block=block,
+            expert=expert,
+            rule=rule,
+            has_experts=has_experts,
+            device_bytes={
+                key: sum(_on_device(tensor, backend) for tensor in tensors) for key, backend in kinds.items()
+            },
+            host_bytes=sum(round_up(tensor.n_bytes, align) for tensor in tensors),
+            read_bytes=0 if place == "input" else sum(int(tensor.n_bytes * share) for tensor in tensors),
+            repack_bytes=sum(round_up(tensor.n_bytes, align) for tensor in tensors if tensor.name in repacked),
+            spans=tuple((shard, first, end) for shard, (first, end) in spans.items()),
+        )
+
+
+def _on_device(tensor: WeightTensor, backend: BackendRules) -> int:
+    return tensor_device_bytes(tensor.n_bytes, tensor.ggml_type, tensor.shape[0], backend)
+
+
+class WeightTable:
+    """A model's weights on one set of devices: any placement is a short sum over parcels."""
+
+    def __init__(
+        self, spec: ModelSpec, engine: EngineSpec, backends: Sequence[BackendRules], parcels: Parcels
+    ) -> None:
+        self._spec, self._engine, self._backends, self.parcels = spec, engine, backends, parcels
         self._table = next((t for t in spec.tensors if t.name == "token_embd.weight"), None)
 
     def place(self, settings: RunSettings, placement: Sequence[int], overrides: Overrides) -> WeightBytes:
         """Distribute every loaded tensor. `placement` is place_layers' answer."""
         spec, backends, align = self._spec, self._backends, self._engine.cpu_alignment_bytes
+        keys = [id(backend) for backend in backends]
         devices, read_devices = [0] * len(backends), [0] * len(backends)
         host = repack = read_host = 0
         expert_blocks: set[int] = set()
         spans: dict[int, tuple[int, int]] = {}  # shard -> first and last byte of its host tensors
-        repacks = settings.repack and not backends
         rope_homes = set(placement[: spec.n_layer_all])
         if spec.rope_factors_in_full_blocks:
             rope_homes = {placement[layer.il] for layer in spec.layers if not layer.n_window} or rope_homes
         last = spec.n_layer_all - 1
-        for parcel in self._parcels_of(settings, overrides):
+        for parcel in self.parcels.of(settings, overrides, backends):
             if parcel.rule is not None:
                 homes: Iterable[int] = (overrides.buffers[parcel.rule],)
             elif parcel.expert and 0 <= parcel.block < settings.n_cpu_moe:
@@ -85,15 +144,14 @@ class WeightTable:
                 homes = ({"first": placement[0], "output": placement[last + 1]}.get(parcel.place, HOST),)
             for home in homes:
                 if home != HOST:
-                    devices[home] += parcel.device_bytes[home]
+                    devices[home] += parcel.device_bytes[keys[home]]
                     read_devices[home] += parcel.read_bytes
                     continue
                 host += parcel.host_bytes
                 read_host += parcel.read_bytes
                 if parcel.has_experts and placement[min(parcel.block, last)] != HOST:
                     expert_blocks.add(parcel.block)
-                if repacks:
-                    repack += parcel.repack_bytes
+                repack += parcel.repack_bytes
                 for shard, first, end in parcel.spans:
                     known = spans.get(shard, (first, end))
                     spans[shard] = (min(known[0], first), max(known[1], end))
@@ -106,7 +164,7 @@ class WeightTable:
             if target is not None and target != HOST:
                 read_devices[target] += table.n_bytes  # in one buffer with the table, so it is the table
             elif home != HOST:
-                devices[home] += self._on_device(table, home)
+                devices[home] += _on_device(table, backends[home])
                 read_devices[home] += table.n_bytes
             else:
                 read_host += table.n_bytes
@@ -120,53 +178,6 @@ class WeightTable:
             read_devices=tuple(read_devices),
             read_host=read_host,
             host_expert_blocks=len(expert_blocks),
-        )
-
-    def _on_device(self, tensor: WeightTensor, index: int) -> int:
-        return tensor_device_bytes(tensor.n_bytes, tensor.ggml_type, tensor.shape[0], self._backends[index])
-
-    def _parcels_of(self, settings: RunSettings, overrides: Overrides) -> list[_Parcel]:
-        repacks = settings.repack and not self._backends
-        key = (str(repacks), *(override.pattern for override in settings.tensor_overrides))
-        known = self._parcels.get(key)
-        if known is None:
-            groups: dict[tuple[object, ...], list[WeightTensor]] = {}
-            experts = self._spec.n_expert > 0
-            for tensor in self._spec.tensors:
-                if tensor.place != "skipped":
-                    rule, expert = overrides.rule(tensor.name), experts and overrides.is_expert(tensor.name)
-                    block = tensor.block if expert or tensor.place == "block" else -1
-                    group = (tensor.place, block, expert, rule, "exps." in tensor.name)
-                    groups.setdefault(group, []).append(tensor)
-            known = self._parcels[key] = [
-                self._parcel(group, tensors, repacks=repacks) for group, tensors in groups.items()
-            ]
-        return known
-
-    def _parcel(self, group: tuple[Any, ...], tensors: Sequence[WeightTensor], *, repacks: bool) -> _Parcel:
-        place, block, expert, rule, has_experts = group
-        align, share = self._engine.cpu_alignment_bytes, self._used_share if has_experts else 1.0
-        alike: dict[int, int] = {}  # devices of one backend take the same
-        for index, backend in enumerate(self._backends):
-            if id(backend) not in alike:
-                alike[id(backend)] = sum(self._on_device(tensor, index) for tensor in tensors)
-        repacked = {tensor.name for tensor in tensors if repacks and _repacked(tensor, self._engine)}
-        spans: dict[int, tuple[int, int]] = {}
-        for tensor in tensors:
-            if tensor.name not in repacked:
-                first, end = spans.get(tensor.shard, (tensor.offset, 0))
-                spans[tensor.shard] = (min(first, tensor.offset), max(end, tensor.offset + tensor.n_bytes))
-        return _Parcel(
-            place=place,
-            block=block,
-            expert=expert,
-            rule=rule,
-            has_experts=has_experts,
-            device_bytes=tuple(alike[id(backend)] for backend in self._backends),
-            host_bytes=sum(round_up(tensor.n_bytes, align) for tensor in tensors),
-            read_bytes=0 if place == "input" else sum(int(tensor.n_bytes * share) for tensor in tensors),
-            repack_bytes=sum(round_up(tensor.n_bytes, align) for tensor in tensors if tensor.name in repacked),
-            spans=tuple((shard, first, end) for shard, (first, end) in spans.items()),
         )
 
 

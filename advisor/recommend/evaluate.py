@@ -9,7 +9,7 @@ from advisor.memory.plan import Planner
 from advisor.memory.resolve import resolve_settings
 from advisor.memory.types import MemoryPlan
 from advisor.model.spec import ModelSpec
-from advisor.recommend.budget import Budget, Shortfall, shortfalls
+from advisor.recommend.budget import Budget, Shortfall, host_over_bytes, shortfalls
 from advisor.recommend.policy import Intent, Policy
 from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings, RunSettings
@@ -57,7 +57,17 @@ class Evaluator:
             like=like._planner if like is not None else None,
         )  # fmt: skip
         self._judged: dict[RequestedSettings, Judged] = {}
+        self._least: dict[RequestedSettings, Judged] = {}
+        self._room: dict[RequestedSettings, list[int]] = {}
         self._n_sketched = 0
+
+    def share(self, other: "Evaluator") -> None:
+        """Share with the evaluator of the same model on another set of GPUs what does not depend on these."""
+        self._planner.share(other._planner)
+
+    def flash_attn(self, request: RequestedSettings) -> bool:
+        """Whether flash attention ends up on for a candidate."""
+        return self._planner.flash_attn(self._resolve(request))
 
     def judge(self, request: RequestedSettings) -> Judged:
         """Plan `request` and hold it against the budget."""
@@ -76,6 +86,22 @@ class Evaluator:
             known = Judged(request, plan, shortfalls(plan, self.budget))
         return known
 
+    def least(self, request: RequestedSettings) -> Judged:
+        """As `judge` without compute buffers: what does not fit here does not fit at all. Costs next to nothing."""
+        known = self._least.get(request)
+        if known is None:
+            plan = self._planner.plan(self._resolve(request), compute=False)
+            known = self._least[request] = Judged(request, plan, shortfalls(plan, self.budget))
+        return known
+
+    def spare(self, judged: Judged, *, host: bool) -> int:
+        """Bytes left in the fullest GPU, and with `host` in system memory if that is fuller; negative = over."""
+        limits = zip(self.budget.devices, judged.plan.devices, strict=True)
+        spare = [limit.usable_bytes - plan.planned_bytes for limit, plan in limits if plan.planned_bytes]
+        if host:
+            spare.append(-host_over_bytes(judged.plan, self.budget))
+        return min(spare, default=0)
+
     def cache_bytes(self, request: RequestedSettings) -> int:
         """The whole cache of a candidate, wherever it lies."""
         return self._planner.cache_bytes(self._resolve(request))
@@ -85,17 +111,26 @@ class Evaluator:
 
         The engine's own split goes by free memory alone: it forgets compute buffers, and blocks without experts.
         """
-        sketch = self.sketch(request)
-        limits = zip(self.budget.devices, sketch.plan.devices, strict=True)
-        room = [max(limit.usable_bytes - plan.compute.high - plan.overhead_bytes, 0) for limit, plan in limits]
-        first = len(sketch.plan.placement) - sum(place >= 0 for place in sketch.plan.placement)
-        layers = self._planner.bytes_by_layer(sketch.plan.settings)[first:]
-        counts = deal(layers, fastest_first(layers, room, self._speed.read_rates))
+        settings = self._resolve(request)
+        whole = settings.n_gpu_layers > self.spec.n_layer_all
+        alike = request._replace(n_gpu_layers=whole, n_cpu_moe=settings.n_cpu_moe > 0, cpu_moe=None)
+        room = self._room.get(alike)
+        if room is None:  # compute buffers hardly change with the number of layers
+            limits = zip(self.budget.devices, self.sketch(request).plan.devices, strict=True)
+            room = [max(limit.usable_bytes - plan.compute.high - plan.overhead_bytes, 0) for limit, plan in limits]
+            self._room[alike] = room
+        layers = self._planner.bytes_by_layer(settings)[max(self.spec.n_layer_all + 1 - settings.n_gpu_layers, 0) :]
+        counts = deal(layers, fastest_first(layers, room, self.read_rates))
         return request._replace(tensor_split=tuple(float(count) for count in counts)) if any(counts) else request
 
     def _resolve(self, request: RequestedSettings) -> RunSettings:
         n_devices = len(self.host.devices)
         return resolve_settings(request, self.spec, self.engine, tool=self._tool, n_devices=n_devices)
+
+    @property
+    def read_rates(self) -> tuple[float, ...]:
+        """Bytes per second that decoding gets out of each GPU's memory."""
+        return tuple(self._speed.read_rates)
 
     @property
     def n_judged(self) -> int:
@@ -151,9 +186,18 @@ def cost(judged: Judged, speed: Speed, intent: Intent, policy: Policy, n_ctx_tra
     """Seconds per turn, made worse by a context shorter than comfortable and by lossy caches. Smaller is better."""
     settings = judged.plan.settings
     per_slot = settings.n_ctx // settings.n_parallel if settings.kv_unified else settings.n_ctx_seq
-    comfortable = min(intent.comfortable_n_ctx, n_ctx_train or intent.comfortable_n_ctx)
-    lack = max(comfortable / max(per_slot, 1), 1.0)
-    factor = policy.cache_factor
-    lossy = max(factor.get(settings.cache_type_k, 2.0), factor.get(settings.cache_type_v, 2.0))
+    lossy = lossiness(policy, settings.cache_type_k, settings.cache_type_v)
     unusual = 1.0 if settings.n_ubatch == min(512, settings.n_ctx) else policy.search["unusual_n_ubatch_factor"]
-    return float(speed.turn_seconds.value * lack**intent.context_exponent * lossy * unusual)
+    return float(speed.turn_seconds.value * lack(per_slot, intent, n_ctx_train) * lossy * unusual)
+
+
+def lack(n_ctx: int, intent: Intent, n_ctx_train: int) -> float:
+    """What a context shorter than comfortable makes of the cost; `n_ctx` of one slot."""
+    comfortable = min(intent.comfortable_n_ctx, n_ctx_train or intent.comfortable_n_ctx)
+    return float(max(comfortable / max(n_ctx, 1), 1.0) ** intent.context_exponent)
+
+
+def lossiness(policy: Policy, cache_type_k: str, cache_type_v: str) -> float:
+    """What the cache's types make of the cost."""
+    factor = policy.cache_factor
+    return max(factor.get(cache_type_k, 2.0), factor.get(cache_type_v, 2.0))

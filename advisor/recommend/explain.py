@@ -204,8 +204,9 @@ def fixes(search: Search, best: Judged, verdict: str, contexts: ContextTable) ->
     every = search.spec.n_layer_all + 1
     has_gpu = bool(search.evaluator.host.devices)
     wished = search.open_split(best.request)._replace(
-        n_gpu_layers=every if has_gpu else 0, n_cpu_moe=None, n_ubatch=None
-    )
+        n_ctx=min(best.plan.settings.n_ctx, max(search.comfortable, search.floor)),
+        n_gpu_layers=every if has_gpu else 0, n_cpu_moe=None, n_ubatch=None, tensor_overrides=search.base.tensor_overrides,
+    )  # fmt: skip
     if verdict == "does_not_fit" and not has_gpu:
         wished = best.request
     before = search.judge(wished)

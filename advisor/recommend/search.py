@@ -3,16 +3,18 @@
 Memory grows with n_ctx and with every layer or expert block moved to the GPU, so each knob is solved by bisection.
 """
 
-from collections.abc import Callable
+from bisect import insort
+from collections.abc import Callable, Mapping, Sequence
 
 from advisor.ggml_types import BY_NAME
+from advisor.recommend.budget import surely_over
+from advisor.recommend.chain import Chain, chain_of
 from advisor.recommend.evaluate import Evaluator, Judged, cost
 from advisor.recommend.policy import Intent, Policy
 from advisor.recommend.solve import Border, everywhere, on_devices, settle, sketch_border
 from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings
 from advisor.speed import Speed
-from advisor.units import round_up
 
 
 class Wishes(NamedTuple):
@@ -46,7 +48,7 @@ class Search:
     def __init__(self, evaluator: Evaluator, policy: Policy, intent: Intent, wishes: Wishes) -> None:
         self.evaluator, self.policy, self.intent, self.wishes = evaluator, policy, intent, wishes
         self.spec = evaluator.spec
-        step = int(policy.search["n_ctx_step"])
+        step = int(policy.search["n_ctx_step"])  # of one slot
         self.slots = wishes.pinned.n_parallel or intent.n_parallel or 1
         trained = self.spec.n_ctx_train or intent.comfortable_n_ctx
         ceiling = min(wishes.max_n_ctx or trained, max(trained, wishes.min_n_ctx or 0)) if trained else step
@@ -57,13 +59,24 @@ class Search:
         self.ceiling = ceiling * self.slots
         self.floor = min(max(wishes.min_n_ctx or intent.floor_n_ctx, 256), ceiling) * self.slots
         self.comfortable = min(intent.comfortable_n_ctx * self.slots, self.ceiling)
-        self.step = step if self.ceiling > step else 256
+        self.step = step * self.slots
         off = evaluator.engine.defaults["flash_attn"] == "off"  # its default, not what is best
-        self.base = wishes.pinned._replace(
+        self._base: RequestedSettings = wishes.pinned._replace(
             flash_attn=wishes.pinned.flash_attn or ("on" if off else None),
             n_parallel=self.slots,
             kv_unified=wishes.pinned.kv_unified if wishes.pinned.kv_unified is not None else False,
         )
+        self._most: dict[tuple[tuple[str, str], int], int] = {}
+        self._settled = self._base.flash_attn is not None or not evaluator.host.devices
+
+    @property
+    def base(self) -> RequestedSettings:
+        """What every candidate has in common. Flash attention that comes out as on is asked for, as it is written."""
+        if not self._settled:
+            self._settled = True
+            if self.evaluator.flash_attn(self._base._replace(n_gpu_layers=self.spec.n_layer_all + 1, n_ctx=self.floor)):
+                self._base = self._base._replace(flash_attn="on")
+        return self._base
 
     def cache_pairs(self, names: tuple[str, ...] | None = None) -> list[tuple[str, str]]:
         """(K, V) types to try: pinned ones, else the intent's, without those the engine refuses."""
@@ -120,22 +133,37 @@ class Search:
         A pinned n_ctx is the only one tried, unless `pinned` is False.
         """
         if pinned and self.wishes.pinned.n_ctx is not None:
-            judged = self.judge(request._replace(n_ctx=self.wishes.pinned.n_ctx or None))
+            request = request._replace(n_ctx=self.wishes.pinned.n_ctx or None)
+            if not self._may_fit(request):
+                return None
+            judged = self.judge(request)
             return judged if judged.fits else None
-        best = self.judge(request._replace(n_ctx=high))
-        if best.fits:
-            return best
-        if best.plan.refused is not None:
+        if not self._may_fit(request._replace(n_ctx=low)):
             return None
-        first, last = low // self.step, high // self.step
-        border = sketch_border(
+        if self._may_fit(request._replace(n_ctx=high)):
+            best = self.judge(request._replace(n_ctx=high))
+            if best.fits:
+                return best
+            if best.plan.refused is not None:
+                return None
+        return settle(self.evaluator, self._context_border(request, low, high), everywhere)
+
+    def _may_fit(self, request: RequestedSettings, *, host: bool = True) -> bool:
+        """False where not even weights and cache fit; how layers lie on several GPUs is not looked at."""
+        return not surely_over(self.evaluator.least(request).plan, self.evaluator.budget, host=host)
+
+    def _context_border(
+        self, request: RequestedSettings, low: int, high: int, near_n_ctx: int | None = None
+    ) -> Border:
+        near = None if near_n_ctx is None else near_n_ctx // self.step
+        return sketch_border(
             self.evaluator,
-            lambda i: self.shared(request._replace(n_ctx=max(i * self.step, low))),
-            first,
-            last,
+            lambda i: self.shared(request._replace(n_ctx=min(max(i * self.step, low), high))),
+            low // self.step,
+            high // self.step,
             everywhere,
+            near,
         )
-        return settle(self.evaluator, border, everywhere)
 
     def fill_devices(self, request: RequestedSettings) -> Judged | None:
         """As many layers on the GPUs as fit there, whatever the host says."""
@@ -158,35 +186,75 @@ class Search:
         request = self.base._replace(n_gpu_layers=layers, cache_type_k=pair[0], cache_type_v=pair[1])
         return self.longest(request, min(self.floor, self.ceiling), self.ceiling)
 
-    def split(self, pair: tuple[str, str], n_ctx: int, n_ubatch: int | None) -> Border | None:
-        """As much as possible on the GPUs at this context: experts leave first, then whole layers.
-
-        A larger i puts more on the GPUs, so their need grows with i and the host's need falls.
-        """
+    def chain(self, pair: tuple[str, str], n_ctx: int, n_ubatch: int | None) -> Chain:
+        """Every way to keep a part on the CPU with this cache, context and micro-batch."""
         base = self.base._replace(n_ctx=n_ctx, cache_type_k=pair[0], cache_type_v=pair[1])
         if n_ubatch is not None and base.n_ubatch is None:
             base = base._replace(n_ubatch=n_ubatch)
-        every, n_blocks, pinned = self.spec.n_layer_all + 1, self.spec.n_layer_all, self.wishes.pinned
-        has_experts = any(layer.n_ff_expert for layer in self.spec.layers)
-        if has_experts and pinned.n_cpu_moe is None and not pinned.cpu_moe and not pinned.tensor_overrides:
-            layers = pinned.n_gpu_layers if pinned.n_gpu_layers is not None else every
-            border = sketch_border(
-                self.evaluator,
-                lambda kept: self.shared(base._replace(n_gpu_layers=layers, n_cpu_moe=n_blocks - kept)),
-                0,
-                n_blocks - 1,
-                on_devices,
-            )
-            if border.judged.fits_devices:
-                return border
-            base = base._replace(n_cpu_moe=n_blocks)
-        if pinned.n_gpu_layers is not None:
-            border = sketch_border(self.evaluator, lambda _: self.shared(base), 0, 0, on_devices)
-        else:
-            border = sketch_border(
-                self.evaluator, lambda layers: self.shared(base._replace(n_gpu_layers=layers)), 1, every, on_devices
-            )
+        return chain_of(self.spec, base, self.wishes.pinned)
+
+    def split(self, pair: tuple[str, str], n_ctx: int, n_ubatch: int | None, near: int | None = None) -> Border | None:
+        """As much as possible on the GPUs at this context: experts leave first, then whole layers."""
+        chain = self.chain(pair, n_ctx, n_ubatch)
+        if not self._may_fit(chain.make(chain.low), host=False):
+            return None
+        high = self._most_that_may_fit(pair, n_ctx)
+        border = sketch_border(
+            self.evaluator, lambda index: self.shared(chain.make(index)), chain.low, high, on_devices,
+            high if near is None else near,
+        )  # fmt: skip
         return border if border.judged.fits_devices else None
+
+    def _most_that_may_fit(self, pair: tuple[str, str], n_ctx: int) -> int:
+        """The number of the chain above which weights and cache alone are too much for the GPUs."""
+        known = self._most.get((pair, n_ctx))
+        if known is None:
+            chain = self.chain(pair, n_ctx, None)
+            low, high = chain.low, chain.high
+            while low < high:
+                middle = (low + high + 1) // 2
+                if self._may_fit(chain.make(middle), host=False):
+                    low = middle
+                else:
+                    high = middle - 1
+            known = self._most[pair, n_ctx] = low
+        return known
+
+    def frontier(self, pair: tuple[str, str], n_ubatch: int | None) -> list[Border]:
+        """What can be traded: for each part on the GPUs the longest context that fits with it, as sketches."""
+        floor, wished, ceiling = self.floor, self.comfortable, max(self.ceiling, self.floor)
+        if self.wishes.pinned.n_ctx is not None:
+            floor = wished = ceiling = self.wishes.pinned.n_ctx or self.spec.n_ctx_train
+        most = self.split(pair, floor, n_ubatch)
+        if most is None:
+            return []
+        if floor == ceiling:
+            return [most._replace(low=0, high=0, at=0, make=_always(most.judged.request))] if most.judged.fits else []
+        least = self.split(pair, max(wished, floor), n_ubatch, most.at)
+        first = least.at if least is not None else most.low
+        chain = self.chain(pair, floor, n_ubatch)
+        borders: dict[int, Border] = {}
+
+        def add(index: int) -> None:
+            if index in borders or not first <= index <= most.at:
+                return
+            near = min(borders, key=lambda known: abs(known - index), default=None)
+            at = borders[near].judged.plan.settings.n_ctx if near is not None else None
+            border = self._context_border(chain.make(index), floor, ceiling, at)
+            if border.judged.fits:
+                borders[index] = border
+
+        stride = max(-(-(most.at - first) // int(self.policy.search["trades"])), 1)
+        for index in (*range(first, most.at, stride), most.at):
+            add(index)
+        while stride > 1 and borders:  # closer around the best
+            stride = -(-stride // 2)
+            best = min(borders, key=lambda index: self.cost(borders[index].judged))
+            add(best - stride)
+            add(best + stride)
+            if stride == 2 and first < best < most.at:
+                stride = 1 if best - 1 in borders and best + 1 in borders else stride
+        return list(borders.values())
 
     def on_cpu(self, pair: tuple[str, str]) -> Judged | None:
         """Nothing on a GPU; the context stays at the comfortable one, since RAM is shared with everything else."""
@@ -210,58 +278,104 @@ class Search:
             whole = self.everything_on_gpu(pair)
             keep(whole)
             full = full or (whole is not None and whole.plan.settings.n_ctx >= self.comfortable)
+            if whole is not None and whole.plan.settings.n_ctx >= self.ceiling:
+                break  # a smaller cache buys nothing
         if not full and self.evaluator.host.devices:
-            self._add_splits(keep)
+            self._add_splits(keep, min((self.cost(judged) for judged in found.values()), default=float("inf")))
         if not found:
             for pair in self.cache_pairs():
                 keep(self.on_cpu(pair))
         return Found(tuple(self.rank(list(found.values()))), self.floor, self.ceiling)
 
-    def _add_splits(self, keep: Callable[[Judged | None], None]) -> None:
-        """Sketch a split for every cache type and context, then settle those that may matter."""
+    def _add_splits(self, keep: Callable[[Judged | None], None], known_cost: float) -> None:
+        """Sketch what can be traded for every cache type and micro-batch, then settle what may matter."""
         borders: dict[RequestedSettings, Border] = {}
-
-        def add(pair: tuple[str, str], n_ctx: int, n_ubatch: int | None) -> None:
-            border = self.split(pair, n_ctx, n_ubatch)
-            if border is not None and border.judged.fits:
-                borders[border.judged.request] = border
-
+        costs: dict[RequestedSettings, float] = {}
+        sizes: list[int | None] = [None]
+        if self.wishes.pinned.n_ubatch is None:
+            usual = self.evaluator.engine.defaults["n_ubatch"]
+            larger = [n for n in sorted(self.policy.search["n_ubatch_with_host_weights"]) if n > usual]
+            sizes += larger[-1:] + larger[:-1]  # what lies between the smallest and the largest is easily sketched
+        best = known_cost
         for pair in self.cache_pairs():
-            for n_ctx in self._split_contexts():
-                add(pair, n_ctx, None)
-        ranked = self.rank([border.judged for border in borders.values()])
-        for best in ranked[:1]:  # a larger micro-batch reads prompts faster where weights must be copied in
-            request = best.judged.request
-            if self.wishes.pinned.n_ubatch is None and best.judged.plan.read_host_bytes:
-                for n_ubatch in self.policy.search["n_ubatch_with_host_weights"]:
-                    if n_ubatch != best.judged.plan.settings.n_ubatch:
-                        pair = (request.cache_type_k or "f16", request.cache_type_v or "f16")
-                        add(pair, request.n_ctx or 0, n_ubatch)
-        ranked = self.rank([border.judged for border in borders.values()])
-        if not ranked:
-            return
-        worth = ranked[:2]
-        worth.append(min(ranked, key=lambda r: r.speed.turn_seconds.value))
-        worth.append(max(ranked, key=lambda r: (r.judged.plan.settings.n_ctx, -r.cost)))
-        worth += [r for r in ranked if r.judged.plan.settings.cache_type_k == "f16"][:1]
-        for request in dict.fromkeys(r.judged.request for r in worth):
-            keep(settle(self.evaluator, borders[request], on_devices))
+            usual_borders: list[Border] = []
+            for n_ubatch in sizes:
+                if n_ubatch is not None and not self._may_gain(usual_borders, n_ubatch, best):
+                    continue
+                found = self.frontier(pair, n_ubatch)
+                usual_borders = usual_borders or found
+                for border in found:
+                    borders[border.judged.request] = border
+                    costs[border.judged.request] = self.cost(border.judged)
+                    best = min(best, costs[border.judged.request])
+        left = sorted(borders, key=lambda request: costs[request])
+        worth = self._worth_settling(borders, left)
+        best = known_cost
+        while left and costs[left[0]] < best:  # sketches are close, not exact: until none left looks better
+            request = left.pop(0)
+            drawn = self._drawn_again(borders[request])  # closer by now, beside what was settled
+            if self.cost(drawn.judged) > costs[request]:
+                borders[request], costs[request] = drawn, self.cost(drawn.judged)
+                insort(left, request, key=lambda request: costs[request])
+                continue
+            judged = settle(self.evaluator, drawn, everywhere)
+            keep(judged)
+            if judged is not None and judged.fits:
+                best = min(best, self.cost(judged))
+        for request in worth:
+            if request in left:
+                keep(settle(self.evaluator, self._drawn_again(borders[request]), everywhere))
 
-    def _split_contexts(self) -> list[int]:
-        if self.wishes.pinned.n_ctx is not None:
-            return [self.wishes.pinned.n_ctx or self.spec.n_ctx_train]
-        wished = {self.floor, self.comfortable} | {int(n) * self.slots for n in self.policy.search["partial_n_ctx"]}
-        return sorted(round_up(n, 256) for n in wished if self.floor <= n <= max(self.ceiling, self.floor))
+    def _drawn_again(self, border: Border) -> Border:
+        return sketch_border(self.evaluator, border.make, border.low, border.high, everywhere, border.at)
+
+    def _may_gain(self, borders: Sequence[Border], n_ubatch: int, best: float) -> bool:
+        """Whether a larger micro-batch could beat `best` if it needed no more memory than the usual one's `borders`."""
+        return any(
+            self.cost(self.evaluator.least(border.judged.request._replace(n_ubatch=n_ubatch))) < best
+            for border in borders
+            if border.judged.plan.read_host_bytes
+        )
+
+    def _worth_settling(
+        self, borders: Mapping[RequestedSettings, Border], ranked: Sequence[RequestedSettings]
+    ) -> list[RequestedSettings]:
+        """Beside the best what a person may want instead: noticeably faster, with a longer context, or a better cache."""
+        if not ranked:
+            return []
+        gain = 1.0 + float(self.policy.search["alternative_gain"])
+        best = borders[ranked[0]].judged
+        speeds = {r: self.evaluator.speed(borders[r].judged, self.intent).turn_seconds.value for r in ranked}
+        fastest = min(ranked, key=lambda r: speeds[r])
+        longest = max(ranked, key=lambda r: borders[r].judged.plan.settings.n_ctx)
+        worth = []
+        if speeds[fastest] * gain < speeds[ranked[0]]:
+            worth.append(fastest)
+        if borders[longest].judged.plan.settings.n_ctx > best.plan.settings.n_ctx * gain:
+            worth.append(longest)
+        if best.plan.settings.cache_type_k != "f16":
+            worth += [r for r in ranked if borders[r].judged.plan.settings.cache_type_k == "f16"][:1]
+        return worth
+
+    def cost(self, judged: Judged) -> float:
+        """What a candidate costs for the intent, see `cost`; too slow for the wishes is much too dear."""
+        speed = self.evaluator.speed(judged, self.intent)
+        return self._price(judged, speed)
+
+    def _price(self, judged: Judged, speed: Speed) -> float:
+        price = cost(judged, speed, self.intent, self.policy, self.spec.n_ctx_train)
+        least = max(self.intent.least_tokens_per_s, self.wishes.min_tokens_per_s or 0.0)
+        return price * 1000.0 if speed.decode_tokens_per_s.value < least else price
 
     def rank(self, candidates: list[Judged]) -> list[Ranked]:
         """Cheapest first; at equal cost the longer context, then the better cache."""
         ranked = []
         for judged in candidates:
             speed = self.evaluator.speed(judged, self.intent)
-            least = max(self.intent.least_tokens_per_s, self.wishes.min_tokens_per_s or 0.0)
-            price = cost(judged, speed, self.intent, self.policy, self.spec.n_ctx_train)
-            if speed.decode_tokens_per_s.value < least:
-                price *= 1000.0
-            ranked.append(Ranked(judged, speed, price))
+            ranked.append(Ranked(judged, speed, self._price(judged, speed)))
         ranked.sort(key=lambda r: (r.cost, -r.judged.plan.settings.n_ctx, r.judged.plan.settings.cache_type_k != "f16"))
         return ranked
+
+
+def _always(request: RequestedSettings) -> Callable[[int], RequestedSettings]:
+    return lambda _: request
