@@ -25,7 +25,7 @@ from advisor.records import NamedTuple
 from advisor.speed import Speed
 
 SHARED = "shared memory"
-# how many classes of each are listed, and how many cards one machine may have of it
+# how many classes of each are listed, more where others have fewer, and how many cards one machine may have of it
 LISTED = {"desktop": 6, "workstation": 2, "data centre": 2, SHARED: 2}
 MOST_CARDS = {"desktop": 4, "workstation": 4, "data centre": 8, SHARED: 1}
 _PLENTY = 1 << 44  # bytes of an imagined device that holds anything
@@ -89,21 +89,27 @@ class WhatGpu:
         refused = self._plan("cuda", 1, self._search("cuda", 1).cache_pairs()[0]).plan.refused
         if refused is not None:
             raise UsageError(f"{self._planner.engine.name} refuses these settings: {refused}.")
-        found: list[GpuClass] = []
         candidates = list(_candidates(self._table))
+        found = {market: self._market(market, candidates, listed) for market, listed in LISTED.items()}
         for market, listed in LISTED.items():
-            mine = [(count, one) for one in candidates if one.market == market and (count := self._fewest(one))]
-            mine.sort(key=lambda each: (each[0], each[1].memory_bytes))
-            lines: dict[tuple[int, int], list[Offer]] = {}
-            for count, candidate in mine:
-                key = (count, candidate.memory_bytes)
-                if key not in lines and sum(other < key for other in lines) >= listed:
-                    break  # what follows comes later in the order, however many of it are needed
-                offer = self._offer(candidate, count)
-                if offer is not None:
-                    lines.setdefault((offer.n_cards, offer.memory_bytes), []).append(offer)
-            found += [GpuClass(market, *key, tuple(offers)) for key, offers in sorted(lines.items())][:listed]
-        return tuple(found)
+            room = sum(LISTED.values()) - sum(len(classes) for classes in found.values())
+            if room and len(found[market]) == listed:  # what the other markets leave
+                found[market] = self._market(market, candidates, listed + room)
+        return tuple([one for classes in found.values() for one in classes])
+
+    def _market(self, market: str, candidates: list[_Candidate], listed: int) -> list[GpuClass]:
+        """The first `listed` classes of a market, in order."""
+        mine = [(count, one) for one in candidates if one.market == market and (count := self._fewest(one))]
+        mine.sort(key=lambda each: (each[0], each[1].memory_bytes))
+        lines: dict[tuple[int, int], list[Offer]] = {}
+        for count, candidate in mine:
+            key = (count, candidate.memory_bytes)
+            if key not in lines and sum(other < key for other in lines) >= listed:
+                break  # what follows comes later in the order, however many of it are needed
+            offer = self._offer(candidate, count)
+            if offer is not None:
+                lines.setdefault((offer.n_cards, offer.memory_bytes), []).append(offer)
+        return [GpuClass(market, *key, tuple(offers)) for key, offers in sorted(lines.items())][:listed]
 
     def _search(self, backend: str, count: int) -> Search:
         """On `count` equal devices that hold anything."""

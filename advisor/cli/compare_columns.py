@@ -35,9 +35,10 @@ class Column(NamedTuple):
 
     @property
     def weights_bytes(self) -> int:
-        """Weights as loaded, wherever they lie."""
-        plan = self.answer.chosen.plan
-        return sum(device.weights_bytes for device in plan.devices) + plan.host.weights_bytes
+        """Weights of the file; a table that is loaded twice counts once."""
+        from advisor.quants.requantize import weights_bytes
+
+        return weights_bytes(self.spec)
 
 
 def make_column(

@@ -86,7 +86,7 @@ def command(model: str, **values: Any) -> int:
 
         return answer_what_gpu(app, planner, spec, intent, wishes, beside, values)
     n_devices = len(host.devices)
-    answer, host = planner.recommend(spec, intent, wishes, beside)
+    answer, host = planner.recommend(spec, intent, wishes, beside, smaller=True)
     if answer.chosen.plan.refused is not None:  # what is pinned leaves nothing that the engine takes
         raise UsageError(f"{engine.name} refuses these settings: {answer.chosen.plan.refused}.")
     if values["verify"]:

@@ -64,8 +64,9 @@ class Anchors:
         n_ubatch = settings.n_ubatch
         if min(settings.n_ctx, settings.n_batch) < max(self._batches, default=0):
             return None
-        ends = max((n for n in self._batches if n < n_ubatch), default=0), min(
-            (n for n in self._batches if n > n_ubatch), default=0
+        ends = (
+            max((n for n in self._batches if n < n_ubatch), default=0),
+            min((n for n in self._batches if n > n_ubatch), default=0),
         )
         low, high = (
             self._guess(settings._replace(n_ubatch=n, type_k=_F16, type_v=_F16), placement) if n else None for n in ends

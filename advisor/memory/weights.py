@@ -113,9 +113,7 @@ def _on_device(tensor: WeightTensor, backend: BackendRules) -> int:
 class WeightTable:
     """A model's weights on one set of devices: any placement is a short sum over parcels."""
 
-    def __init__(
-        self, spec: ModelSpec, engine: EngineSpec, backends: Sequence[BackendRules], parcels: Parcels
-    ) -> None:
+    def __init__(self, spec: ModelSpec, engine: EngineSpec, backends: Sequence[BackendRules], parcels: Parcels) -> None:
         self._spec, self._engine, self._backends, self.parcels = spec, engine, backends, parcels
         self._table = next((t for t in spec.tensors if t.name == "token_embd.weight"), None)
 

@@ -9,11 +9,11 @@ from advisor.memory.plan import Planner
 from advisor.memory.resolve import resolve_settings
 from advisor.memory.types import MemoryPlan
 from advisor.model.spec import ModelSpec
-from advisor.recommend.budget import Budget, Shortfall, host_over_bytes, shortfalls
+from advisor.recommend.budget import Budget, Shortfall, host_over_bytes, shared_bytes, shortfalls
 from advisor.recommend.policy import Intent, Policy
 from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings, RunSettings
-from advisor.speed import Speed, SpeedModel
+from advisor.speed import Constants, Speed, SpeedModel
 
 if TYPE_CHECKING:
     from advisor.memory.extras import Beside
@@ -47,7 +47,7 @@ class Evaluator:
     ) -> None:  # fmt: skip
         """`beside`, `overheads` and `like` as for Planner."""
         self.spec, self.host, self.engine, self.budget = spec, host, engine, budget
-        self._speed, self._tool = speed, tool
+        self._speed, self._tool, self._beside, self._overheads = speed, tool, beside, overheads
         devices = [
             device._replace(free_bytes=limit.free_bytes) if device.free_bytes != limit.free_bytes else device
             for device, limit in zip(host.devices, budget.devices, strict=True)
@@ -68,6 +68,13 @@ class Evaluator:
     def flash_attn(self, request: RequestedSettings) -> bool:
         """Whether flash attention ends up on for a candidate."""
         return self._planner.flash_attn(self._resolve(request))
+
+    def of(self, spec: ModelSpec) -> "Evaluator":
+        """What judges the same model in another quantization with everything else the same."""
+        speed = SpeedModel(spec, self.host, {}, self._speed.constants)
+        return Evaluator(
+            spec, self.host, self.engine, self.budget, speed, self._tool, self._beside, self._overheads, self
+        )
 
     def judge(self, request: RequestedSettings) -> Judged:
         """Plan `request` and hold it against the budget."""
@@ -114,12 +121,16 @@ class Evaluator:
         settings = self._resolve(request)
         whole = settings.n_gpu_layers > self.spec.n_layer_all
         alike = request._replace(n_gpu_layers=whole, n_cpu_moe=settings.n_cpu_moe > 0, cpu_moe=None)
+        layers = self._planner.bytes_by_layer(settings)[max(self.spec.n_layer_all + 1 - settings.n_gpu_layers, 0) :]
         room = self._room.get(alike)
         if room is None:  # compute buffers hardly change with the number of layers
-            limits = zip(self.budget.devices, self.sketch(request).plan.devices, strict=True)
-            room = [max(limit.usable_bytes - plan.compute.high - plan.overhead_bytes, 0) for limit, plan in limits]
+            room = [max(limit.usable_bytes, 0) for limit in self.budget.devices]
+            plans = self.sketch(self._dealt(request, layers, room)).plan.devices
+            room = [max(n - plan.compute.high - plan.overhead_bytes, 0) for n, plan in zip(room, plans, strict=True)]
             self._room[alike] = room
-        layers = self._planner.bytes_by_layer(settings)[max(self.spec.n_layer_all + 1 - settings.n_gpu_layers, 0) :]
+        return self._dealt(request, layers, room)
+
+    def _dealt(self, request: RequestedSettings, layers: Sequence[int], room: Sequence[int]) -> RequestedSettings:
         counts = deal(layers, fastest_first(layers, room, self.read_rates))
         return request._replace(tensor_split=tuple(float(count) for count in counts)) if any(counts) else request
 
@@ -137,13 +148,26 @@ class Evaluator:
         """How many candidates were planned."""
         return len(self._judged) + self._n_sketched
 
-    def speed_if_it_fitted(self, judged: Judged, share: float, intent: Intent) -> float:
-        """Tokens/s of a candidate with everything on the GPUs if its weights were `share` of their size."""
-        return self._speed.if_it_fitted(judged.plan, share, intent.turn)
-
     def speed(self, judged: Judged, intent: Intent) -> Speed:
         """Speed of a candidate for the intent's turn."""
-        return self._speed.predict(judged.plan, intent.turn, self.budget.ram_usable_bytes)
+        return self._speed.predict(judged.plan, intent.turn, self._ram_left(judged))
+
+    def when_full(self, judged: Judged, speed: Speed) -> Speed:
+        """The speed of a candidate with what a full context makes of it."""
+        return self._speed.when_full(judged.plan, speed, self._ram_left(judged))
+
+    def _ram_left(self, judged: Judged) -> int:
+        """System memory for the host's part: what GPUs that work in it leave."""
+        return self.budget.ram_usable_bytes - shared_bytes(judged.plan, self.budget)
+
+    @property
+    def constants(self) -> Constants:
+        """What the speeds rest on."""
+        return self._speed.constants
+
+    def tokens_per_s(self, judged: Judged, depth: int) -> float:
+        """Decode speed of a candidate with `depth` tokens in the cache."""
+        return 1 / self._speed.decode(judged.plan, depth, self._ram_left(judged)).seconds
 
 
 def fastest_first(layer_bytes: Sequence[int], room_bytes: Sequence[int], speeds: Sequence[float]) -> list[int]:

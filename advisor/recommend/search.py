@@ -152,9 +152,7 @@ class Search:
         """False where not even weights and cache fit; how layers lie on several GPUs is not looked at."""
         return not surely_over(self.evaluator.least(request).plan, self.evaluator.budget, host=host)
 
-    def _context_border(
-        self, request: RequestedSettings, low: int, high: int, near_n_ctx: int | None = None
-    ) -> Border:
+    def _context_border(self, request: RequestedSettings, low: int, high: int, near_n_ctx: int | None = None) -> Border:
         near = None if near_n_ctx is None else near_n_ctx // self.step
         return sketch_border(
             self.evaluator,

@@ -10,6 +10,7 @@ Make = Callable[[int], RequestedSettings]
 Good = Callable[[Judged], bool]
 
 _GUESSES = 6  # exact plans at sketched borders before plain halving
+_STEPS = 16  # from a first guess to the second
 _HALVING = 5  # every fifth sketch halves what is left, should need not grow evenly
 
 
@@ -23,9 +24,7 @@ class Border(NamedTuple):
     judged: Judged
 
 
-def sketch_border(
-    evaluator: Evaluator, make: Make, low: int, high: int, good: Good, near: int | None = None
-) -> Border:
+def sketch_border(evaluator: Evaluator, make: Make, low: int, high: int, good: Good, near: int | None = None) -> Border:
     """The largest good i by sketches; good must be monotone in i. Where nothing is good the border is `low`.
 
     Need grows almost evenly with i, so what is spare at two of them says where it ends. `near`: where to look first.
@@ -36,7 +35,9 @@ def sketch_border(
     while index + 1 < top:
         at = _crossing(seen) if len(seen) > 1 and len(seen) % _HALVING else None
         if at is None:
-            at = (index + top) // 2 if near is None or seen else near
+            at = (index + top) // 2 if near is None or len(seen) > 1 else near
+            if near is not None and len(seen) == 1:
+                at += max((high - low) // _STEPS, 1) * (1 if index >= low else -1)
         at = min(max(at, index + 1), top - 1)
         tried = evaluator.sketch(make(at))
         if good(tried):

@@ -104,8 +104,8 @@ def needed_blocks(model: GraphModel, h: Hyper, placement: GraphPlacement, togeth
     A block is told by its kind, its device, whether it is the first or the last there of its kind of attention (the
     first brings copies of inputs to a device, the last frees what only such blocks read) and where the one before it
     ran. What the next one gathers or copies before it starts falls into the block's own time, so it stands for others
-    with a like successor; where nothing is gathered, and every block lies `together` with its cache on one device, for
-    all that go on at the same place.
+    with a like successor. Where every block lies `together` with its cache on one device, a device has all its copies
+    from the start: no first is special, and where nothing is gathered a block stands for all that go on at its place.
     """
     plain, attention = block_kinds(model, h, "shapes"), block_kinds(model, h, "attention")
     typed = block_kinds(model, h, "types") if placement.n_gpu else plain
@@ -120,11 +120,14 @@ def needed_blocks(model: GraphModel, h: Hyper, placement: GraphPlacement, togeth
                 places[i] = (*places[i], number, moved, len(moved) < len(names))
                 rest[i] = (*rest[i], names, typed[i])
     blocks = [Block(*one) for one in zip(attention, places, rest, strict=False)]
-    return shortened(blocks, not together or h.style.family in GATHERS)
+    return shortened(blocks, not together or h.style.family in GATHERS, not together)
 
 
-def shortened(blocks: Sequence[Block], ahead: bool) -> Reduction:
-    """The same for any sequence of blocks; `ahead`: the attention of the next block tells blocks apart."""
+def shortened(blocks: Sequence[Block], ahead: bool, firsts: bool) -> Reduction:
+    """The same for any sequence of blocks.
+
+    `ahead`: the attention of the next block tells blocks apart; `firsts`: the first of a kind is told from the others.
+    """
     last = len(blocks) - 1  # a kind of its own: only the wanted rows go on
     readers = [(block.attention, block.place, i == last) for i, block in enumerate(blocks)]
     final = {reader: i for i, reader in enumerate(readers)}
@@ -134,7 +137,7 @@ def shortened(blocks: Sequence[Block], ahead: bool) -> Reduction:
     codes: list[object] = []
     before: object = None
     for i, (block, reader) in enumerate(zip(blocks, readers, strict=True)):
-        face = (reader, reader in begun, final[reader] == i, before)
+        face = (reader, firsts and reader not in begun, final[reader] == i, before)
         faces.append(face if ahead else (before, block.place))
         codes.append((face, block.rest))
         begun.add(reader)
