@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from advisor.ggml_types import BY_NAME, GgmlType, row_bytes
 from advisor.memory.engine_spec import BackendRules
-from advisor.memory.placement import HOST
 from advisor.model.spec import LayerSpec, ModelSpec
 from advisor.settings import RunSettings
 from advisor.units import round_up

@@ -72,7 +72,7 @@ def _contexts(search: Search) -> list[int]:
 
 
 def _largest_ubatch(search: Search) -> int:
-    return max(search.policy.search["n_ubatch_with_host_weights"])
+    return int(max(search.policy.search["n_ubatch_with_host_weights"]))
 
 
 def _most_on_gpu(search: Search, pair: tuple[str, str], n_ctx: int, most: int | None) -> int | None:

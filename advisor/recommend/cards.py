@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 from advisor.host import Device, HostSnapshot, with_devices
 from advisor.recommend.bounds import least_cost, pooled
 from advisor.recommend.evaluate import Evaluator, Judged
-from advisor.recommend.explain import verdict_of
 from advisor.recommend.policy import Intent, Policy
 from advisor.recommend.recommend import recommend_found
 from advisor.recommend.recommendation import Note, Recommendation
@@ -24,16 +23,6 @@ class Team(NamedTuple):
     devices: tuple[Device, ...]
     search: Search
     found: Found
-
-    @property
-    def settled(self) -> bool:
-        """Whether everything lies on these GPUs with a comfortable context, so that more of them bring nothing."""
-        if not self.found.pool:
-            return False
-        judged = self.found.pool[0].judged
-        search = self.search
-        enough = search.wishes.pinned.n_ctx is not None or judged.plan.settings.n_ctx >= search.comfortable
-        return verdict_of(judged, True) == "full" and enough
 
     @property
     def cost(self) -> float:
@@ -81,7 +70,7 @@ def recommend_on(
         teams = [(device,) for device in distinct(host.devices)] + groups(host.devices) + [host.devices]
         bounds = {team: bound(team) for team in teams}
         for team in sorted(teams, key=lambda team: (bounds[team], len(team))):
-            if any(one.settled or one.cost <= bounds[team] for one in tried if one.found.pool):
+            if any(one.cost <= bounds[team] for one in tried if one.found.pool):
                 break
             tried.append(searched(team))
     else:

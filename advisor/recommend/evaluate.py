@@ -18,6 +18,8 @@ from advisor.speed import Constants, Speed, SpeedModel
 if TYPE_CHECKING:
     from advisor.memory.extras import Beside
 
+_EVEN_STEPS = 7  # halvings: to a hundredth of the room
+
 
 class Judged(NamedTuple):
     """A candidate with everything that was found out about it."""
@@ -132,6 +134,8 @@ class Evaluator:
 
     def _dealt(self, request: RequestedSettings, layers: Sequence[int], room: Sequence[int]) -> RequestedSettings:
         counts = deal(layers, fastest_first(layers, room, self.read_rates))
+        if overfull(layers, counts, room):
+            counts = evenest(layers, room) or counts
         return request._replace(tensor_split=tuple(float(count) for count in counts)) if any(counts) else request
 
     def _resolve(self, request: RequestedSettings) -> RunSettings:
@@ -204,6 +208,40 @@ def deal(layer_bytes: Sequence[int], room_bytes: Sequence[int]) -> list[int]:
         counts[next((index for index, end in enumerate(ends) if middle < end), len(ends) - 1)] += 1
         at += n_bytes
     return counts
+
+
+def overfull(layer_bytes: Sequence[int], counts: Sequence[int], room_bytes: Sequence[int]) -> bool:
+    """Whether a device gets more than it has room for."""
+    at = 0
+    for count, room in zip(counts, room_bytes, strict=True):
+        if sum(layer_bytes[at : at + count]) > room:
+            return True
+        at += count
+    return False
+
+
+def evenest(layer_bytes: Sequence[int], room_bytes: Sequence[int]) -> list[int] | None:
+    """Counts with which the device that is filled most is filled least, None where not all layers find room."""
+
+    def filled_to(share: float) -> list[int] | None:
+        counts, at = [], 0
+        for room in room_bytes:
+            left, start = share * room, at
+            while at < len(layer_bytes) and layer_bytes[at] <= left:
+                left -= layer_bytes[at]
+                at += 1
+            counts.append(at - start)
+        return counts if at == len(layer_bytes) else None
+
+    best, low, high = filled_to(1.0), 0.0, 1.0
+    for _ in range(_EVEN_STEPS if best is not None else 0):
+        middle = (low + high) / 2
+        counts = filled_to(middle)
+        if counts is not None:
+            best, high = counts, middle
+        else:
+            low = middle
+    return best
 
 
 def cost(judged: Judged, speed: Speed, intent: Intent, policy: Policy, n_ctx_train: int) -> float:

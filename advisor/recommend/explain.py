@@ -215,8 +215,11 @@ def fixes(
     has_gpu = bool(search.evaluator.host.devices)
     wished = search.open_split(best.request)._replace(
         n_ctx=min(best.plan.settings.n_ctx, max(search.comfortable, search.floor)),
-        n_gpu_layers=every if has_gpu else 0, n_cpu_moe=None, n_ubatch=None, tensor_overrides=search.base.tensor_overrides,
-    )  # fmt: skip
+        n_gpu_layers=every if has_gpu else 0,
+        n_cpu_moe=None,
+        n_ubatch=None,
+        tensor_overrides=search.base.tensor_overrides,
+    )
     if verdict == "does_not_fit" and not has_gpu:
         wished = best.request
     before = search.judge(wished)

@@ -3,8 +3,7 @@
 Memory grows with n_ctx and with every layer or expert block moved to the GPU, so each knob is solved by bisection.
 """
 
-from bisect import insort
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 
 from advisor.ggml_types import BY_NAME
 from advisor.recommend.budget import surely_over
@@ -134,25 +133,26 @@ class Search:
         """
         if pinned and self.wishes.pinned.n_ctx is not None:
             request = request._replace(n_ctx=self.wishes.pinned.n_ctx or None)
-            if not self._may_fit(request):
+            if not self.may_fit(request):
                 return None
             judged = self.judge(request)
             return judged if judged.fits else None
-        if not self._may_fit(request._replace(n_ctx=low)):
+        if not self.may_fit(request._replace(n_ctx=low)):
             return None
-        if self._may_fit(request._replace(n_ctx=high)):
+        if self.may_fit(request._replace(n_ctx=high)):
             best = self.judge(request._replace(n_ctx=high))
             if best.fits:
                 return best
             if best.plan.refused is not None:
                 return None
-        return settle(self.evaluator, self._context_border(request, low, high), everywhere)
+        return settle(self.evaluator, self.context_border(request, low, high), everywhere)
 
-    def _may_fit(self, request: RequestedSettings, *, host: bool = True) -> bool:
+    def may_fit(self, request: RequestedSettings, *, host: bool = True) -> bool:
         """False where not even weights and cache fit; how layers lie on several GPUs is not looked at."""
         return not surely_over(self.evaluator.least(request).plan, self.evaluator.budget, host=host)
 
-    def _context_border(self, request: RequestedSettings, low: int, high: int, near_n_ctx: int | None = None) -> Border:
+    def context_border(self, request: RequestedSettings, low: int, high: int, near_n_ctx: int | None = None) -> Border:
+        """The longest context in [low, high] that fits, as far as sketches know."""
         near = None if near_n_ctx is None else near_n_ctx // self.step
         return sketch_border(
             self.evaluator,
@@ -194,7 +194,7 @@ class Search:
     def split(self, pair: tuple[str, str], n_ctx: int, n_ubatch: int | None, near: int | None = None) -> Border | None:
         """As much as possible on the GPUs at this context: experts leave first, then whole layers."""
         chain = self.chain(pair, n_ctx, n_ubatch)
-        if not self._may_fit(chain.make(chain.low), host=False):
+        if not self.may_fit(chain.make(chain.low), host=False):
             return None
         high = self._most_that_may_fit(pair, n_ctx)
         border = sketch_border(
@@ -211,48 +211,12 @@ class Search:
             low, high = chain.low, chain.high
             while low < high:
                 middle = (low + high + 1) // 2
-                if self._may_fit(chain.make(middle), host=False):
+                if self.may_fit(chain.make(middle), host=False):
                     low = middle
                 else:
                     high = middle - 1
             known = self._most[pair, n_ctx] = low
         return known
-
-    def frontier(self, pair: tuple[str, str], n_ubatch: int | None) -> list[Border]:
-        """What can be traded: for each part on the GPUs the longest context that fits with it, as sketches."""
-        floor, wished, ceiling = self.floor, self.comfortable, max(self.ceiling, self.floor)
-        if self.wishes.pinned.n_ctx is not None:
-            floor = wished = ceiling = self.wishes.pinned.n_ctx or self.spec.n_ctx_train
-        most = self.split(pair, floor, n_ubatch)
-        if most is None:
-            return []
-        if floor == ceiling:
-            return [most._replace(low=0, high=0, at=0, make=_always(most.judged.request))] if most.judged.fits else []
-        least = self.split(pair, max(wished, floor), n_ubatch, most.at)
-        first = least.at if least is not None else most.low
-        chain = self.chain(pair, floor, n_ubatch)
-        borders: dict[int, Border] = {}
-
-        def add(index: int) -> None:
-            if index in borders or not first <= index <= most.at:
-                return
-            near = min(borders, key=lambda known: abs(known - index), default=None)
-            at = borders[near].judged.plan.settings.n_ctx if near is not None else None
-            border = self._context_border(chain.make(index), floor, ceiling, at)
-            if border.judged.fits:
-                borders[index] = border
-
-        stride = max(-(-(most.at - first) // int(self.policy.search["trades"])), 1)
-        for index in (*range(first, most.at, stride), most.at):
-            add(index)
-        while stride > 1 and borders:  # closer around the best
-            stride = -(-stride // 2)
-            best = min(borders, key=lambda index: self.cost(borders[index].judged))
-            add(best - stride)
-            add(best + stride)
-            if stride == 2 and first < best < most.at:
-                stride = 1 if best - 1 in borders and best + 1 in borders else stride
-        return list(borders.values())
 
     def on_cpu(self, pair: tuple[str, str]) -> Judged | None:
         """Nothing on a GPU; the context stays at the comfortable one, since RAM is shared with everything else."""
@@ -271,89 +235,29 @@ class Search:
             if judged is not None and judged.fits:
                 found.setdefault(judged.request, judged)
 
-        full = False
+        best, full = float("inf"), False
         for pair in self.cache_pairs():
-            whole = self.everything_on_gpu(pair)
-            keep(whole)
-            full = full or (whole is not None and whole.plan.settings.n_ctx >= self.comfortable)
-            if whole is not None and whole.plan.settings.n_ctx >= self.ceiling:
-                break  # a smaller cache buys nothing
+            whole = self.everything_on_gpu(pair) if self._whole_may_gain(pair, found, best) else None
+            if whole is not None and whole.fits:
+                keep(whole)
+                best = min(best, self.cost(whole))
+                full = full or whole.plan.settings.n_ctx >= self.comfortable
         if not full and self.evaluator.host.devices:
-            self._add_splits(keep, min((self.cost(judged) for judged in found.values()), default=float("inf")))
+            from advisor.recommend.trade import Trades  # it searches on with this
+
+            for judged in Trades(self).settled(best):
+                keep(judged)
         if not found:
             for pair in self.cache_pairs():
                 keep(self.on_cpu(pair))
         return Found(tuple(self.rank(list(found.values()))), self.floor, self.ceiling)
 
-    def _add_splits(self, keep: Callable[[Judged | None], None], known_cost: float) -> None:
-        """Sketch what can be traded for every cache type and micro-batch, then settle what may matter."""
-        borders: dict[RequestedSettings, Border] = {}
-        costs: dict[RequestedSettings, float] = {}
-        sizes: list[int | None] = [None]
-        if self.wishes.pinned.n_ubatch is None:
-            usual = self.evaluator.engine.defaults["n_ubatch"]
-            larger = [n for n in sorted(self.policy.search["n_ubatch_with_host_weights"]) if n > usual]
-            sizes += larger[-1:] + larger[:-1]  # what lies between the smallest and the largest is easily sketched
-        best = known_cost
-        for pair in self.cache_pairs():
-            usual_borders: list[Border] = []
-            for n_ubatch in sizes:
-                if n_ubatch is not None and not self._may_gain(usual_borders, n_ubatch, best):
-                    continue
-                found = self.frontier(pair, n_ubatch)
-                usual_borders = usual_borders or found
-                for border in found:
-                    borders[border.judged.request] = border
-                    costs[border.judged.request] = self.cost(border.judged)
-                    best = min(best, costs[border.judged.request])
-        left = sorted(borders, key=lambda request: costs[request])
-        worth = self._worth_settling(borders, left)
-        best = known_cost
-        while left and costs[left[0]] < best:  # sketches are close, not exact: until none left looks better
-            request = left.pop(0)
-            drawn = self._drawn_again(borders[request])  # closer by now, beside what was settled
-            if self.cost(drawn.judged) > costs[request]:
-                borders[request], costs[request] = drawn, self.cost(drawn.judged)
-                insort(left, request, key=lambda request: costs[request])
-                continue
-            judged = settle(self.evaluator, drawn, everywhere)
-            keep(judged)
-            if judged is not None and judged.fits:
-                best = min(best, self.cost(judged))
-        for request in worth:
-            if request in left:
-                keep(settle(self.evaluator, self._drawn_again(borders[request]), everywhere))
-
-    def _drawn_again(self, border: Border) -> Border:
-        return sketch_border(self.evaluator, border.make, border.low, border.high, everywhere, border.at)
-
-    def _may_gain(self, borders: Sequence[Border], n_ubatch: int, best: float) -> bool:
-        """Whether a larger micro-batch could beat `best` if it needed no more memory than the usual one's `borders`."""
-        return any(
-            self.cost(self.evaluator.least(border.judged.request._replace(n_ubatch=n_ubatch))) < best
-            for border in borders
-            if border.judged.plan.read_host_bytes
-        )
-
-    def _worth_settling(
-        self, borders: Mapping[RequestedSettings, Border], ranked: Sequence[RequestedSettings]
-    ) -> list[RequestedSettings]:
-        """Beside the best what a person may want instead: noticeably faster, with a longer context, or a better cache."""
-        if not ranked:
-            return []
-        gain = 1.0 + float(self.policy.search["alternative_gain"])
-        best = borders[ranked[0]].judged
-        speeds = {r: self.evaluator.speed(borders[r].judged, self.intent).turn_seconds.value for r in ranked}
-        fastest = min(ranked, key=lambda r: speeds[r])
-        longest = max(ranked, key=lambda r: borders[r].judged.plan.settings.n_ctx)
-        worth = []
-        if speeds[fastest] * gain < speeds[ranked[0]]:
-            worth.append(fastest)
-        if borders[longest].judged.plan.settings.n_ctx > best.plan.settings.n_ctx * gain:
-            worth.append(longest)
-        if best.plan.settings.cache_type_k != "f16":
-            worth += [r for r in ranked if borders[r].judged.plan.settings.cache_type_k == "f16"][:1]
-        return worth
+    def _whole_may_gain(self, pair: tuple[str, str], found: Mapping[RequestedSettings, Judged], best: float) -> bool:
+        """Whether everything on the GPUs with another cache can be longer than, or cheaper than, what was found."""
+        if not found or all(judged.plan.settings.n_ctx < self.ceiling for judged in found.values()):
+            return True
+        request = next(iter(found))._replace(cache_type_k=pair[0], cache_type_v=pair[1])
+        return self.cost(self.evaluator.least(request)) < best
 
     def cost(self, judged: Judged) -> float:
         """What a candidate costs for the intent, see `cost`; too slow for the wishes is much too dear."""
@@ -373,7 +277,3 @@ class Search:
             ranked.append(Ranked(judged, speed, self._price(judged, speed)))
         ranked.sort(key=lambda r: (r.cost, -r.judged.plan.settings.n_ctx, r.judged.plan.settings.cache_type_k != "f16"))
         return ranked
-
-
-def _always(request: RequestedSettings) -> Callable[[int], RequestedSettings]:
-    return lambda _: request

@@ -18,6 +18,13 @@ from tests.tools.machines import policy
 _SAME = 1 + 1e-9
 HEAD = "{:18} {:>12} | {:>8} {:>11} {:>8} {:>7} | {:>8} {:>11} {:5} {:>4} {:>8} {:>7} {:>7} {}"
 
+WORDS = (
+    "cases", "slower at a context no longer than fit's", "shorter at no more speed", "over the same free memory",
+    "slower with fit's context asked for", "dearer for the intent", "the same",
+    "leaving it to the engine is said to be fine", "longer and no slower", "longer and slower", "shorter and faster",
+    "fit's own choice is over its margin", "fit's rules come out otherwise",
+)  # fmt: skip
+
 
 def main() -> None:
     """The table, and what it comes to."""
@@ -30,19 +37,20 @@ def main() -> None:
         found = verdicts(both, case)
         counts.update(found)
         counts["cases"] += 1
-        print(HEAD.format(
-            both.model, "+".join(str(mib) for mib in both.free_mib),
-            both.fit.n_ctx, on_gpu(both.fit), need_mib(both.fit), f"{both.fit.turn_s:.2f}",
-            both.ours.n_ctx, on_gpu(both.ours), both.ours.judged.plan.settings.cache_type_k,
-            both.ours.judged.plan.settings.n_ubatch, need_mib(both.ours), f"{both.ours.turn_s:.2f}", f"{both.alike.turn_s:.2f}", ", ".join(found),
-        ))  # fmt: skip
+        print(row(both, found))
     print()
-    for words in (
-        "cases", "slower at a context no longer than fit's", "shorter at no more speed", "over the same free memory",
-        "slower with fit's context asked for", "dearer for the intent", "the same", "leaving it to the engine is said to be fine", "longer and no slower",
-        "longer and slower", "shorter and faster", "fit's own choice is over its margin", "fit's rules come out otherwise",
-    ):  # fmt: skip
+    for words in WORDS:
         print(f"{counts[words]:5} {words}")
+
+
+def row(both: Compared, found: list[str]) -> str:
+    """One case."""
+    fit, ours, settings = both.fit, both.ours, both.ours.judged.plan.settings
+    return HEAD.format(
+        both.model, "+".join(str(mib) for mib in both.free_mib), fit.n_ctx, on_gpu(fit), need_mib(fit),
+        f"{fit.turn_s:.2f}", ours.n_ctx, on_gpu(ours), settings.cache_type_k, settings.n_ubatch, need_mib(ours),
+        f"{ours.turn_s:.2f}", f"{both.alike.turn_s:.2f}", ", ".join(found),
+    )  # fmt: skip
 
 
 def verdicts(both: Compared, case: dict[str, object]) -> list[str]:
