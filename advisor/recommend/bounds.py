@@ -50,7 +50,7 @@ def least_cost(search: Search) -> float:
         top = _most_on_gpu(search, smallest, n_ctx, top)
         if top is None:
             break  # nothing longer fits either
-        missing = lack(longer // search.slots, search.intent, search.spec.n_ctx_train)
+        missing = lack(longer // search.slots, search.intent, search.policy, search.spec.n_ctx_train)
         for pair in pairs:
             chain = search.chain(pair, n_ctx, _largest_ubatch(search))
             turns = (
@@ -62,12 +62,12 @@ def least_cost(search: Search) -> float:
 
 
 def _contexts(search: Search) -> list[int]:
-    """From the shortest that may be chosen to one that lacks nothing, doubling."""
+    """From the shortest that may be chosen to the longest, doubling."""
     if search.wishes.pinned.n_ctx is not None:
         return [search.wishes.pinned.n_ctx or search.spec.n_ctx_train]
     contexts = [search.floor]
-    while contexts[-1] < search.comfortable:
-        contexts.append(min(2 * contexts[-1], search.comfortable))
+    while contexts[-1] < search.ceiling:
+        contexts.append(min(2 * contexts[-1], search.ceiling))
     return contexts
 
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 
 from advisor.memory.types import MemoryPlan
 from advisor.model.spec import ModelSpec
+from advisor.recommend.evaluate import Judged
+from advisor.recommend.search import Search
 from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings, TensorOverride
 
@@ -103,6 +105,33 @@ def request_of(
     split = tuple(float(share.n_layer) for share in shares) if len(shares) > 1 and total else None
     # the engine counts NextN blocks only when it loads them, -ngl counts them always
     return base._replace(n_gpu_layers=total, tensor_split=split, tensor_overrides=tuple(overrides))
+
+
+def as_good(search: Search, chosen: Judged) -> int | None:
+    """The context that fit comes to when everything on the GPUs and f16 is best anyway, None where it does worse.
+
+    With the margins that safe mode hands it. Only its first two steps are asked: it then changes nothing but the
+    context.
+    """
+    evaluator, settings = search.evaluator, chosen.plan.settings
+    if evaluator.engine.program != "llama-server" or not evaluator.host.devices:
+        return None
+    defaults = evaluator.engine.defaults
+    usual = settings.n_ubatch == min(defaults["n_ubatch"], settings.n_ctx) and not settings.tensor_overrides
+    if not usual or {settings.cache_type_k, settings.cache_type_v} != {defaults["cache_type"]}:
+        return None
+    base = search.open_split(search.base)._replace(n_gpu_layers=None)
+    targets = [
+        limit.usable_bytes - device.overhead_bytes
+        for limit, device in zip(evaluator.budget.devices, chosen.plan.devices, strict=True)
+    ]
+    pinned = search.wishes.pinned.n_ctx
+    if pinned is not None:
+        plan = evaluator.judge(base._replace(n_ctx=pinned)).plan
+        fits = all(used <= target for used, target in zip(used_bytes(plan), targets, strict=True))
+        return settings.n_ctx if fits else None
+    n_ctx, stops = fit_context(lambda request: evaluator.judge(request).plan, search.spec, base, targets)
+    return n_ctx if stops and n_ctx >= settings.n_ctx else None
 
 
 class _Layers:

@@ -250,13 +250,14 @@ def cost(judged: Judged, speed: Speed, intent: Intent, policy: Policy, n_ctx_tra
     per_slot = settings.n_ctx // settings.n_parallel if settings.kv_unified else settings.n_ctx_seq
     lossy = lossiness(policy, settings.cache_type_k, settings.cache_type_v)
     unusual = 1.0 if settings.n_ubatch == min(512, settings.n_ctx) else policy.search["unusual_n_ubatch_factor"]
-    return float(speed.turn_seconds.value * lack(per_slot, intent, n_ctx_train) * lossy * unusual)
+    return float(speed.turn_seconds.value * lack(per_slot, intent, policy, n_ctx_train) * lossy * unusual)
 
 
-def lack(n_ctx: int, intent: Intent, n_ctx_train: int) -> float:
-    """What a context shorter than comfortable makes of the cost; `n_ctx` of one slot."""
+def lack(n_ctx: int, intent: Intent, policy: Policy, n_ctx_train: int) -> float:
+    """What a context shorter than comfortable makes of the cost, and a little what a longer one does; of one slot."""
     comfortable = min(intent.comfortable_n_ctx, n_ctx_train or intent.comfortable_n_ctx)
-    return float(max(comfortable / max(n_ctx, 1), 1.0) ** intent.context_exponent)
+    share = comfortable / max(n_ctx, 1)
+    return float(share ** (intent.context_exponent if share > 1 else policy.search["beyond_comfortable_exponent"]))
 
 
 def lossiness(policy: Policy, cache_type_k: str, cache_type_v: str) -> float:

@@ -32,6 +32,7 @@ SCHEMA: dict[str, object] = {
     "search": {
         "n_ctx_step": "int",
         "trades": "int",
+        "beyond_comfortable_exponent": "number",
         "n_ubatch_with_host_weights": ["int"],
         "table_n_ctx": ["int"],
         "table_cache_types": ["str"],

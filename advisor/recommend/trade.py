@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, ItemsView
 
 from advisor.recommend.evaluate import Judged
 from advisor.recommend.search import Search
@@ -37,6 +37,8 @@ class Trades:
         self._search, self._evaluator, self._policy = search, search.evaluator, search.policy.search
         self._left: list[Trade] = []
         self._done: set[tuple[Group, int]] = set()
+        self._usual: dict[tuple[str, str], list[Trade]] = {}  # those with the usual micro-batch
+        self._skipped: list[Group] = []  # what no longer looked worth a sketch
 
     def settled(self, known_cost: float) -> list[Judged]:
         """The exact candidates that are cheaper than `known_cost` or otherwise of use, the best among them.
@@ -48,7 +50,14 @@ class Trades:
         looks: dict[Group, int] = {}
         found: list[Judged] = []
         best = known_cost
-        while self._left and self._left[0].cost < best:
+        while True:
+            if not self._left or self._left[0].cost >= best:
+                again = next((group for group in self._skipped if self._may_gain(group, best)), None)
+                if again is None:
+                    break
+                self._skipped.remove(again)
+                self._add(again)
+                continue
             trade = self._left[0]
             judged = self._settle(trade)
             cost = self._search.cost(judged) if judged is not None else float("inf")
@@ -71,39 +80,40 @@ class Trades:
         return settle(self._evaluator, trade.border, everywhere)
 
     def _sketch_all(self, known_cost: float) -> None:
-        sizes: list[int | None] = [None]
+        sizes: list[int] = []
         if self._search.wishes.pinned.n_ubatch is None:
             usual = self._evaluator.engine.defaults["n_ubatch"]
             larger = [n for n in sorted(self._policy["n_ubatch_with_host_weights"]) if n > usual]
-            sizes += larger[-1:] + larger[:-1]  # what lies between the smallest and the largest is easily sketched
+            sizes = larger[-1:] + larger[:-1]  # what lies between the smallest and the largest is easily sketched
         for pair in self._search.cache_pairs():
-            usual_trades: list[Trade] = []
+            self._usual[pair] = self._add(Group(pair, None))
             for n_ubatch in sizes:
-                best = min(known_cost, self._left[0].cost) if self._left else known_cost
-                if n_ubatch is None:
-                    usual_trades = self._add(Group(pair, None))
-                elif self._may_gain(usual_trades, n_ubatch, best):
-                    self._add(Group(pair, n_ubatch))
+                group = Group(pair, n_ubatch)
+                if self._may_gain(group, min([known_cost, *(trade.cost for trade in self._left[:1])])):
+                    self._add(group)
+                else:  # the best is a sketch
+                    self._skipped.append(group)
 
     def _add(self, group: Group) -> list[Trade]:
         """Sketch the trades of one group."""
         trades = [
-            Trade(group, index, border, self._search.cost(border.judged))
-            for index, border in self._frontier(group)
-            if (group, index) not in self._done
+            Trade(group, part, border, self._search.cost(border.judged))
+            for part, border in self._frontier(group)
+            if (group, part) not in self._done
         ]
         self._left = sorted((*self._left, *trades), key=lambda trade: trade.cost)
         return trades
 
-    def _may_gain(self, usual: Iterable[Trade], n_ubatch: int, best: float) -> bool:
-        """Whether a larger micro-batch could beat `best` if it needed no more memory than the `usual` one."""
+    def _may_gain(self, group: Group, best: float) -> bool:
+        """Whether a larger micro-batch could beat `best` if it needed no more memory than the usual one."""
         return any(
-            self._search.cost(self._evaluator.least(trade.border.judged.request._replace(n_ubatch=n_ubatch))) < best
-            for trade in usual
+            self._search.cost(self._evaluator.least(trade.border.judged.request._replace(n_ubatch=group.n_ubatch)))
+            < best
+            for trade in self._usual[group.pair]
             if trade.border.judged.plan.read_host_bytes
         )
 
-    def _frontier(self, group: Group) -> Iterable[tuple[int, Border]]:
+    def _frontier(self, group: Group) -> ItemsView[int, Border]:
         """For each part on the GPUs the longest context that fits with it, from the most that fits to the comfortable.
 
         Not every part is looked at where there are many: first in steps, then closer around the best.
@@ -114,7 +124,7 @@ class Trades:
             floor = wished = ceiling = search.wishes.pinned.n_ctx or search.spec.n_ctx_train
         most = search.split(pair, floor, n_ubatch)
         if most is None:
-            return ()
+            return {}.items()
         chain = search.chain(pair, floor, n_ubatch)
         if floor == ceiling:
             alone = most._replace(low=0, high=0, at=0, make=_always(most.judged.request))
