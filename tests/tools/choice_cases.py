@@ -148,13 +148,16 @@ def beaten(answer: Answer, granularity: float) -> str | None:
 
     The grid: sets of cards x contexts in steps of a quarter more x cache types x micro-batches x every number of layers
     or expert blocks on the GPUs. More on the GPUs costs less and needs more there, so of the last only the fewest that
-    would be cheaper enough are judged, and the next two.
+    would be cheaper enough are judged, and the next two. On the CPU alone no context beyond the comfortable one counts:
+    everything else needs that memory too.
     """
     limit = answer.cost * (1 - granularity)
     for search in _searches(answer.case):
         for chain in _chains(search):
             for request in _fewest_below(search, chain, limit):
                 for asked in (search.shared(request), request):
+                    if asked.n_gpu_layers == 0 and (asked.n_ctx or 0) > search.comfortable:
+                        continue
                     judged = search.evaluator.judge(asked)
                     if judged.fits and search.cost(judged) < limit:
                         gain = 1 - search.cost(judged) / answer.cost
