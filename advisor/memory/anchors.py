@@ -7,6 +7,7 @@ close to a line, and three contexts on one line leave no room for anything else.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -83,18 +84,21 @@ class Anchors:
         differ by just that, nothing else grew in between. Otherwise three known contexts must lie on one line.
         """
         line = self._by_context.get(_context_key(settings, placement), [])
-        at = settings.n_ctx_seq
-        element = 4 if settings.flash == "off" else 2
-        for (x0, a), (x1, b) in pairwise(line):
-            mask = element * min(settings.n_ubatch, settings.n_ctx) * (x1 - x0)
-            if x0 <= at <= x1 and all(q - p in (mask, 0) for p, q in zip(a, b, strict=True)):
-                return True
-        for (x0, a), (x1, b), (x2, c) in zip(line, line[1:], line[2:], strict=False):
-            if x0 <= at <= x2 and all(
-                (q - p) * (x2 - x0) == (r - p) * (x1 - x0) for p, q, r in zip(a, b, c, strict=True)
-            ):
-                return True
-        return False
+        mask = (4 if settings.flash == "off" else 2) * min(settings.n_ubatch, settings.n_ctx)
+        places = len(line[0][1]) if line else 0
+        return len(line) > 1 and all(
+            _place_on_a_line([(n_ctx, sizes[place]) for n_ctx, sizes in line], settings.n_ctx_seq, mask)
+            for place in range(places)
+        )
+
+
+def _place_on_a_line(known: Sequence[tuple[int, int]], at: int, mask: int) -> bool:
+    """`known`: contexts and one place's buffer; `mask`: bytes of the attention mask per token of context."""
+    for (x0, a), (x1, b) in pairwise(known):
+        if x0 <= at <= x1 and b - a in (mask * (x1 - x0), 0):
+            return True
+    triples = zip(known, known[1:], known[2:], strict=False)
+    return any(x0 <= at <= x2 and (b - a) * (x2 - x0) == (c - a) * (x1 - x0) for (x0, a), (x1, b), (x2, c) in triples)
 
 
 def _context_key(settings: GraphSettings, placement: GraphPlacement) -> tuple[object, ...]:

@@ -14,10 +14,18 @@ from advisor.memory.placement import HOST, Overrides, place_layers
 from advisor.memory.types import DevicePlan, HostPlan, Interval, MemoryPlan
 from advisor.memory.weights import Parcels, WeightBytes, WeightTable
 from advisor.model.spec import ModelSpec
+from advisor.records import NamedTuple
 from advisor.settings import RunSettings
 
 if TYPE_CHECKING:
     from advisor.memory.extras import Beside, ExtrasPlanner, Placed
+
+
+class _Said(NamedTuple):
+    """Why the engine refuses settings, if it does, and what the server fills over time."""
+
+    refused: str | None
+    extras: Mapping[str, int]
 
 
 class Planner:
@@ -45,6 +53,7 @@ class Planner:
         self._layer_table = WeightTable(spec, engine, self._backends[:1] * (spec.n_layer_all + 1), parcels)
         self._by_layer: dict[tuple[object, ...], Sequence[int]] = {}
         self._cache = CacheTable(spec)
+        self._said: dict[tuple[RunSettings, bool], _Said] = {}
         self._alone: dict[int, Planner] = {}  # per device, for split mode none
 
     def share(self, other: Planner) -> None:
@@ -71,7 +80,7 @@ class Planner:
         """
         if settings.split_mode == "none" and len(self._devices) > 1:
             return self._plan_alone(settings, exact=exact, compute=compute)
-        spec, engine, backends = self._spec, self._engine, self._backends
+        spec, backends = self._spec, self._backends
         placement, overrides, weights = self._place(settings)
         cache, host_cache = self._cache.place(settings, placement, backends)
         nothing = Interval(0, 0, 0)
@@ -86,8 +95,10 @@ class Planner:
             taken = [weights.devices[i] + cache[i] + computes[i].high for i in range(len(self._devices))]
             extras = self._extras_planner().extras(settings, placement, overrides, self.compute, taken, exact=exact)
         plans = []
+        blocks = placement[: spec.n_layer_all]  # those of one device follow one another
+        spans = [(blocks.index(i) if i in blocks else 0, blocks.count(i)) for i in range(len(self._devices))]
         for index, device in enumerate(self._devices):
-            blocks = [i for i in range(spec.n_layer_all) if placement[i] == index]
+            first, count = spans[index]
             mine = tuple(extra for where, extra in extras if where == index and extra.n_bytes.high)
             used = weights.devices[index] + cache[index] + computes[index].high + len(mine) > 0
             overhead, overhead_source = self._overhead(index) if used else (nothing, "rules")
@@ -98,15 +109,15 @@ class Planner:
                     cache_bytes=cache[index],
                     compute=computes[index],
                     overhead_bytes=overhead.value,
-                    layers=(blocks[0], blocks[-1]) if blocks else None,
-                    n_layers=len(blocks),
+                    layers=(first, first + count - 1) if count else None,
+                    n_layers=count,
                     has_output=placement[spec.n_layer_all] == index,
                     overhead=overhead,
                     overhead_source=overhead_source,
                     extras=mine,
                 )
             )
-        no_extras = {"prompt_cache_bytes": 0, "context_checkpoints_bytes": 0}
+        said = self._said_of(settings, flash)
         host = HostPlan(
             weights_bytes=weights.host,
             cache_bytes=host_cache,
@@ -114,7 +125,7 @@ class Planner:
             output_bytes=4 * spec.n_vocab * max(settings.n_parallel, 1),  # reserved even where nothing fills it
             mapped_bytes=weights.mapped,
             repack_bytes=weights.repack,
-            extras=_extras(spec, settings, engine) if self._server else no_extras,
+            extras=said.extras,
             beside=tuple(extra for where, extra in extras if where == HOST and extra.n_bytes.high),
         )
         return MemoryPlan(
@@ -122,13 +133,24 @@ class Planner:
             flash_attn=flash,
             devices=tuple(plans),
             host=host,
-            refused=refusal(spec, settings, flash) or self._rows_refusal(settings) or self._draft_refusal(settings),
+            refused=said.refused,
             notes=(),
             placement=placement,
             read_device_bytes=weights.read_devices,
             read_host_bytes=weights.read_host,
             host_expert_blocks=weights.host_expert_blocks,
         )
+
+    def _said_of(self, settings: RunSettings, flash: bool) -> _Said:
+        """What holds wherever the layers lie."""
+        key = (settings._replace(n_gpu_layers=0, n_cpu_moe=0, tensor_split=None, tensor_overrides=()), flash)
+        known = self._said.get(key)
+        if known is None:
+            refused = refusal(self._spec, settings, flash) or self._rows_refusal(settings)
+            nothing = {"prompt_cache_bytes": 0, "context_checkpoints_bytes": 0}
+            extras = _extras(self._spec, settings, self._engine) if self._server else nothing
+            known = self._said[key] = _Said(refused or self._draft_refusal(settings), extras)
+        return known
 
     def flash_attn(self, settings: RunSettings) -> bool:
         """What -fa comes to; nothing else is worked out."""

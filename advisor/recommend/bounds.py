@@ -62,12 +62,12 @@ def least_cost(search: Search) -> float:
 
 
 def _contexts(search: Search) -> list[int]:
-    """From the shortest that may be chosen to the longest, doubling."""
+    """From the shortest that may be chosen to the longest: doubling, in larger steps where little depends on it."""
     if search.wishes.pinned.n_ctx is not None:
         return [search.wishes.pinned.n_ctx or search.spec.n_ctx_train]
     contexts = [search.floor]
     while contexts[-1] < search.ceiling:
-        contexts.append(min(2 * contexts[-1], search.ceiling))
+        contexts.append(min(contexts[-1] * (2 if contexts[-1] < search.comfortable else 4), search.ceiling))
     return contexts
 
 

@@ -72,7 +72,11 @@ def recommend_on(
         for team in sorted(teams, key=lambda team: (bounds[team], len(team))):
             if any(one.cost <= bounds[team] for one in tried if one.found.pool):
                 break
-            tried.append(searched(team))
+            if bounds[team] == float("inf"):  # nothing can fit
+                search = search_on(team)
+                tried.append(Team(team, search, Found((), search.floor, search.ceiling)))
+            else:
+                tried.append(searched(team))
     else:
         tried.append(searched(host.devices))
     if host.devices and not any(one.found.pool for one in tried) and not by_number and not pinned.n_gpu_layers:
