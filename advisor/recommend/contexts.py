@@ -70,7 +70,8 @@ def table_basis(search: Search, chosen: Judged, pairs: list[tuple[str, str]]) ->
         whole = base._replace(n_gpu_layers=every)
         smallest = min(int(policy["table_n_ctx"][0]), search.ceiling)
         if search.wishes.pinned.n_gpu_layers is None and any(
-            search.judge(whole._replace(n_ctx=smallest, cache_type_k=k, cache_type_v=v)).fits for k, v in pairs
+            search.may_fit(request) and search.judge(request).fits
+            for request in (whole._replace(n_ctx=smallest, cache_type_k=k, cache_type_v=v) for k, v in pairs)
         ):
             base, basis = whole, WHOLE
         else:

@@ -151,17 +151,19 @@ class Search:
         """False where not even weights and cache fit; how layers lie on several GPUs is not looked at."""
         return not surely_over(self.evaluator.least(request).plan, self.evaluator.budget, host=host)
 
-    def context_border(self, request: RequestedSettings, low: int, high: int, near_n_ctx: int | None = None) -> Border:
-        """The longest context in [low, high] that fits, as far as sketches know."""
-        near = None if near_n_ctx is None else near_n_ctx // self.step
-        return sketch_border(
+    def context_border(
+        self, request: RequestedSettings, low: int, high: int, reach: int | None = None, near_n_ctx: int | None = None
+    ) -> Border:
+        """The longest context in [low, high] that fits, as far as sketches know; they look no further than `reach`."""
+        border = sketch_border(
             self.evaluator,
             lambda i: self.shared(request._replace(n_ctx=min(max(i * self.step, low), high))),
             low // self.step,
-            high // self.step,
+            (high if reach is None else reach) // self.step,
             everywhere,
-            near,
+            None if near_n_ctx is None else near_n_ctx // self.step,
         )
+        return border._replace(high=high // self.step)
 
     def fill_devices(self, request: RequestedSettings) -> Judged | None:
         """As many layers on the GPUs as fit there, whatever the host says."""

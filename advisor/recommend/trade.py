@@ -11,6 +11,7 @@ from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings
 
 _CLOSE = 1.002  # a sketch that was no further off than this told enough
+_REACH = 4  # times the comfortable context is as far as sketches look; what is settled may be longer
 _LOOKS = 3  # how often one cache type and micro-batch are sketched, each time beside more that is exact
 
 
@@ -135,6 +136,7 @@ class Trades:
                 borders |= {most.at - 1: alone._replace(make=_always(below), judged=judged)} if judged.fits else {}
             return borders.items()
         least = search.split(pair, max(wished, floor), n_ubatch, most.at)
+        reach = min(ceiling, max(_REACH * wished - search.step, floor))  # beyond hardly anything is gained
         first = max(least.at - 1, chain.low) if least is not None else most.low
         borders = {}
 
@@ -143,7 +145,7 @@ class Trades:
                 return
             near = min(borders, key=lambda known: abs(known - index), default=None)
             at = borders[near].judged.plan.settings.n_ctx if near is not None else None
-            border = search.context_border(chain.make(index), floor, ceiling, at)
+            border = search.context_border(chain.make(index), floor, ceiling, reach, at)
             if border.judged.fits:
                 borders[index] = border
 
