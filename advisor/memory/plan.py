@@ -14,18 +14,10 @@ from advisor.memory.placement import HOST, Overrides, place_layers
 from advisor.memory.types import DevicePlan, HostPlan, Interval, MemoryPlan
 from advisor.memory.weights import Parcels, WeightBytes, WeightTable
 from advisor.model.spec import ModelSpec
-from advisor.records import NamedTuple
 from advisor.settings import RunSettings
 
 if TYPE_CHECKING:
     from advisor.memory.extras import Beside, ExtrasPlanner, Placed
-
-
-class _Said(NamedTuple):
-    """Why the engine refuses settings, if it does, and what the server fills over time."""
-
-    refused: str | None
-    extras: Mapping[str, int]
 
 
 class Planner:
@@ -53,7 +45,7 @@ class Planner:
         self._layer_table = WeightTable(spec, engine, self._backends[:1] * (spec.n_layer_all + 1), parcels)
         self._by_layer: dict[tuple[object, ...], Sequence[int]] = {}
         self._cache = CacheTable(spec)
-        self._said: dict[tuple[RunSettings, bool], _Said] = {}
+        self._said: dict[tuple[RunSettings, bool], tuple[str | None, Mapping[str, int]]] = {}
         self._alone: dict[int, Planner] = {}  # per device, for split mode none
 
     def share(self, other: Planner) -> None:
@@ -117,7 +109,7 @@ class Planner:
                     extras=mine,
                 )
             )
-        said = self._said_of(settings, flash)
+        refused, server_extras = self._said_of(settings, flash)
         host = HostPlan(
             weights_bytes=weights.host,
             cache_bytes=host_cache,
@@ -125,7 +117,7 @@ class Planner:
             output_bytes=4 * spec.n_vocab * max(settings.n_parallel, 1),  # reserved even where nothing fills it
             mapped_bytes=weights.mapped,
             repack_bytes=weights.repack,
-            extras=said.extras,
+            extras=server_extras,
             beside=tuple(extra for where, extra in extras if where == HOST and extra.n_bytes.high),
         )
         return MemoryPlan(
@@ -133,7 +125,7 @@ class Planner:
             flash_attn=flash,
             devices=tuple(plans),
             host=host,
-            refused=said.refused,
+            refused=refused,
             notes=(),
             placement=placement,
             read_device_bytes=weights.read_devices,
@@ -141,15 +133,15 @@ class Planner:
             host_expert_blocks=weights.host_expert_blocks,
         )
 
-    def _said_of(self, settings: RunSettings, flash: bool) -> _Said:
-        """What holds wherever the layers lie."""
+    def _said_of(self, settings: RunSettings, flash: bool) -> tuple[str | None, Mapping[str, int]]:
+        """(why the engine refuses the settings, what the server fills over time), wherever the layers lie."""
         key = (settings._replace(n_gpu_layers=0, n_cpu_moe=0, tensor_split=None, tensor_overrides=()), flash)
         known = self._said.get(key)
         if known is None:
             refused = refusal(self._spec, settings, flash) or self._rows_refusal(settings)
             nothing = {"prompt_cache_bytes": 0, "context_checkpoints_bytes": 0}
             extras = _extras(self._spec, settings, self._engine) if self._server else nothing
-            known = self._said[key] = _Said(refused or self._draft_refusal(settings), extras)
+            known = self._said[key] = (refused or self._draft_refusal(settings), extras)
         return known
 
     def flash_attn(self, settings: RunSettings) -> bool:

@@ -46,7 +46,7 @@ class Parcel(NamedTuple):
     has_experts: bool  # of which one token reads a share
     device_bytes: Mapping[int, int]  # what they take on a device, by the identity of its backend
     host_bytes: int
-    read_bytes: int
+    token_bytes: int  # read for one token
     repack_bytes: int
     spans: tuple[tuple[int, int, int], ...]  # (shard, first, last byte) of what is not repacked
 
@@ -100,7 +100,7 @@ class Parcels:
                 key: sum(_on_device(tensor, backend) for tensor in tensors) for key, backend in kinds.items()
             },
             host_bytes=sum(round_up(tensor.n_bytes, align) for tensor in tensors),
-            read_bytes=0 if place == "input" else sum(int(tensor.n_bytes * share) for tensor in tensors),
+            token_bytes=0 if place == "input" else sum(int(tensor.n_bytes * share) for tensor in tensors),
             repack_bytes=sum(round_up(tensor.n_bytes, align) for tensor in tensors if tensor.name in repacked),
             spans=tuple((shard, first, end) for shard, (first, end) in spans.items()),
         )
@@ -143,10 +143,10 @@ class WeightTable:
             for home in homes:
                 if home != HOST:
                     devices[home] += parcel.device_bytes[keys[home]]
-                    read_devices[home] += parcel.read_bytes
+                    read_devices[home] += parcel.token_bytes
                     continue
                 host += parcel.host_bytes
-                read_host += parcel.read_bytes
+                read_host += parcel.token_bytes
                 if parcel.has_experts and placement[min(parcel.block, last)] != HOST:
                     expert_blocks.add(parcel.block)
                 repack += parcel.repack_bytes

@@ -1,7 +1,5 @@
 """A part on the CPU: layers or experts against context, for every cache type and micro-batch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, ItemsView
 
 from advisor.recommend.evaluate import Judged
