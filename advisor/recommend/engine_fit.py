@@ -130,6 +130,8 @@ def as_good(search: Search, chosen: Judged) -> int | None:
         plan = evaluator.judge(base._replace(n_ctx=pinned)).plan
         fits = all(used <= target for used, target in zip(used_bytes(plan), targets, strict=True))
         return settings.n_ctx if fits else None
+    if len(targets) > 1 and settings.n_ctx < search.spec.n_ctx_train * search.slots:
+        return None  # for several devices it goes on to deal the layers anew
     n_ctx, stops = fit_context(lambda request: evaluator.judge(request).plan, search.spec, base, targets)
     return n_ctx if stops and n_ctx >= settings.n_ctx else None
 
