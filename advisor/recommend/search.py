@@ -15,7 +15,6 @@ from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings
 from advisor.speed import Speed
 
-
 WORTH = 0.995  # what cannot come below that share of the best known cost is not looked into
 
 
