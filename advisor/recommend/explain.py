@@ -221,8 +221,11 @@ def fixes(
         return []
     every = search.spec.n_layer_all + 1
     has_gpu = bool(search.evaluator.host.devices)
+    n_ctx = best.plan.settings.n_ctx
+    if search.wishes.pinned.n_ctx is None:  # what was left over went into a longer context than anybody needs
+        n_ctx = min(n_ctx, max(search.comfortable, search.floor))
     wished = search.open_split(best.request)._replace(
-        n_ctx=min(best.plan.settings.n_ctx, max(search.comfortable, search.floor)),
+        n_ctx=n_ctx,
         n_gpu_layers=every if has_gpu else 0,
         n_cpu_moe=None,
         n_ubatch=None,
