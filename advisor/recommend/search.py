@@ -15,6 +15,8 @@ from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings
 from advisor.speed import Speed
 
+WORTH = 0.995  # what cannot come below that share of the best known cost is not looked into
+
 
 class Wishes(NamedTuple):
     """What the user insists on. `pinned` holds every setting given on the command line."""
@@ -175,8 +177,8 @@ class Search:
 
     # -- families of candidates ------------------------------------------------------------------------------------
 
-    def everything_on_gpu(self, pair: tuple[str, str]) -> Judged | None:
-        """Every layer on the GPUs with the longest context that fits."""
+    def everything_on_gpu(self, pair: tuple[str, str], n_ubatch: int | None = None) -> Judged | None:
+        """Every layer on the GPUs with the longest context that fits; `n_ubatch` None = as asked."""
         pinned, every = self.wishes.pinned, self.spec.n_layer_all + 1
         experts_away = self.spec.n_expert and (pinned.n_cpu_moe or pinned.cpu_moe)
         in_part = pinned.n_gpu_layers is not None and 0 <= pinned.n_gpu_layers < every
@@ -184,6 +186,8 @@ class Search:
             return None
         layers = every if pinned.n_gpu_layers is None else pinned.n_gpu_layers
         request = self.base._replace(n_gpu_layers=layers, cache_type_k=pair[0], cache_type_v=pair[1])
+        if n_ubatch is not None:
+            request = request._replace(n_ubatch=n_ubatch)
         return self.longest(request, min(self.floor, self.ceiling), self.ceiling)
 
     def chain(self, pair: tuple[str, str], n_ctx: int, n_ubatch: int | None) -> Chain:
@@ -244,6 +248,12 @@ class Search:
                 keep(whole)
                 best = min(best, self.cost(whole))
                 full = full or whole.plan.settings.n_ctx >= self.comfortable
+        for request in list(found):  # experts read prompts faster in larger batches
+            for n_ubatch in self.larger_batches:
+                if self.cost(self.evaluator.least(request._replace(n_ubatch=n_ubatch))) < WORTH * best:
+                    whole = self.everything_on_gpu((request.cache_type_k or "", request.cache_type_v or ""), n_ubatch)
+                    keep(whole)
+                    best = min(best, self.cost(whole)) if whole is not None else best
         if not full and self.evaluator.host.devices:
             from advisor.recommend.trade import Trades  # it searches on with this
 
@@ -253,6 +263,14 @@ class Search:
             for pair in self.cache_pairs():
                 keep(self.on_cpu(pair))
         return Found(tuple(self.rank(list(found.values()))), self.floor, self.ceiling)
+
+    @property
+    def larger_batches(self) -> list[int]:
+        """Micro-batches above the usual one that are worth a try, the largest first; none where one was asked for."""
+        if self.wishes.pinned.n_ubatch is not None:
+            return []
+        usual = self.evaluator.engine.defaults["n_ubatch"]
+        return sorted((n for n in self.policy.search["n_ubatch_with_host_weights"] if n > usual), reverse=True)
 
     def _whole_may_gain(self, pair: tuple[str, str], found: Mapping[RequestedSettings, Judged], best: float) -> bool:
         """Whether everything on the GPUs with another cache can be longer than, or cheaper than, what was found."""

@@ -83,7 +83,8 @@ def settle(evaluator: Evaluator, border: Border, good: Good) -> Judged | None:
 def _over(sketch: Judged, below: Judged, good: Good) -> bool:
     """Whether a sketch one step above an exact plan is over for sure: everything in it but compute buffers is exact.
 
-    With the same layers and a longer context these are no smaller than below; else at least half of what is sketched.
+    With the same layers and a longer context these hardly shrink (holes between tensors change); else at least half of
+    what is sketched counts.
     """
     longer = sketch.plan.placement == below.plan.placement and sketch.request._replace(
         n_ctx=below.request.n_ctx, tensor_split=below.request.tensor_split
@@ -91,7 +92,7 @@ def _over(sketch: Judged, below: Judged, good: Good) -> bool:
     exact = {device.id: device.compute.high for device in below.plan.devices} | {"host": below.plan.host.compute.high}
     drawn = {device.id: device.compute.high for device in sketch.plan.devices} | {"host": sketch.plan.host.compute.high}
     for short in sketch.shorts:
-        least = exact[short.device] if longer else drawn[short.device] // 2
+        least = exact[short.device] * 9 // 10 if longer else drawn[short.device] // 2
         counts = short.device != "host" or good is everywhere
         if counts and short.over_bytes > drawn[short.device] - min(least, drawn[short.device]):
             return True

@@ -3,7 +3,7 @@
 from collections.abc import Callable, ItemsView
 
 from advisor.recommend.evaluate import Judged
-from advisor.recommend.search import Search
+from advisor.recommend.search import WORTH, Search
 from advisor.recommend.solve import Border, everywhere, settle
 from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings
@@ -67,11 +67,40 @@ class Trades:
             if not trade.cost / _CLOSE < cost < trade.cost * _CLOSE and looks[trade.group] <= _LOOKS:
                 self._left = [other for other in self._left if other.group != trade.group]
                 self._add(trade.group)
+        for pair in self._search.cache_pairs():
+            judged = self._doubted(pair, best)
+            if judged is not None:
+                found.append(judged)
+                best = min(best, self._search.cost(judged))
         for trade in worth:
             if (trade.group, trade.part) not in self._done:
                 judged = self._settle(trade)
                 found += [judged] if judged is not None else []
         return found
+
+    def _doubted(self, pair: tuple[str, str], best: float) -> Judged | None:
+        """What a sketch may have thought too large: buffers depend on which blocks lie on the CPU, not only how many.
+
+        The least on the GPUs that would beat `best` with a comfortable context is planned exactly.
+        """
+        search = self._search
+        n_ctx = search.wishes.pinned.n_ctx or max(search.comfortable, search.floor)
+        chain = search.chain(pair, n_ctx, None)
+        low, high = chain.low, chain.high + 1
+        while low < high:
+            middle = (low + high) // 2
+            if search.cost(self._evaluator.least(chain.make(middle))) < WORTH * best:
+                high = middle
+            else:
+                low = middle + 1
+        if low > chain.high or (Group(pair, None), low) in self._done or not search.may_fit(chain.make(low)):
+            return None
+        judged = search.judge(chain.make(low))
+        if not judged.fits:
+            return None
+        border = Border(lambda part: search.shared(chain.make(part)), low, chain.high, low, judged)
+        most = settle(self._evaluator, border, everywhere)
+        return min((judged, most or judged), key=search.cost)  # more is not better where flash attention falls off
 
     def _settle(self, trade: Trade) -> Judged | None:
         self._done.add((trade.group, trade.part))
@@ -79,14 +108,9 @@ class Trades:
         return settle(self._evaluator, trade.border, everywhere)
 
     def _sketch_all(self, known_cost: float) -> None:
-        sizes: list[int] = []
-        if self._search.wishes.pinned.n_ubatch is None:
-            usual = self._evaluator.engine.defaults["n_ubatch"]
-            larger = [n for n in sorted(self._policy["n_ubatch_with_host_weights"]) if n > usual]
-            sizes = larger[-1:] + larger[:-1]  # what lies between the smallest and the largest is easily sketched
         for pair in self._search.cache_pairs():
             self._usual[pair] = self._add(Group(pair, None))
-            for n_ubatch in sizes:
+            for n_ubatch in self._search.larger_batches:  # what lies between two is easily sketched
                 group = Group(pair, n_ubatch)
                 if self._may_gain(group, min([known_cost, *(trade.cost for trade in self._left[:1])])):
                     self._add(group)
@@ -107,7 +131,7 @@ class Trades:
         """Whether a larger micro-batch could beat `best` if it needed no more memory than the usual one."""
         return any(
             self._search.cost(self._evaluator.least(trade.border.judged.request._replace(n_ubatch=group.n_ubatch)))
-            < best
+            < WORTH * best
             for trade in self._usual[group.pair]
             if trade.border.judged.plan.read_host_bytes
         )
@@ -125,21 +149,23 @@ class Trades:
         if most is None:
             return {}.items()
         chain = search.chain(pair, floor, n_ubatch)
+        borders: dict[int, Border] = {}
+        others = {most.at - 1}  # should the sketch be wrong
+        if not most.judged.plan.flash_attn and search.base.flash_attn != "off":
+            others.add(chain.low)  # flash attention may come back when no block with attention lies on a GPU
         if floor == ceiling:
-            alone = most._replace(low=0, high=0, at=0, make=_always(most.judged.request))
-            borders = {most.at: alone} if most.judged.fits else {}
-            if most.at > chain.low:  # should the sketch be wrong
-                below = search.shared(chain.make(most.at - 1))
-                judged = self._evaluator.sketch(below)
-                borders |= {most.at - 1: alone._replace(make=_always(below), judged=judged)} if judged.fits else {}
+            for part in {most.at} | {part for part in others if part >= chain.low}:
+                request = search.shared(chain.make(part))
+                judged = self._evaluator.sketch(request)
+                if judged.fits:
+                    borders[part] = Border(_always(request), 0, 0, 0, judged)
             return borders.items()
         least = search.split(pair, max(wished, floor), n_ubatch, most.at)
         reach = min(ceiling, max(_REACH * wished - search.step, floor))  # beyond hardly anything is gained
         first = max(least.at - 1, chain.low) if least is not None else most.low
-        borders = {}
 
         def add(index: int) -> None:
-            if index in borders or not first <= index <= most.at:
+            if index in borders or not (first <= index <= most.at or index in others):
                 return
             near = min(borders, key=lambda known: abs(known - index), default=None)
             at = borders[near].judged.plan.settings.n_ctx if near is not None else None
@@ -148,7 +174,7 @@ class Trades:
                 borders[index] = border
 
         stride = max(-(-(most.at - first) // int(self._policy["trades"])), 1)
-        for index in (*range(first, most.at, stride), most.at):
+        for index in (*range(first, most.at, stride), most.at, *(part for part in others if part == chain.low)):
             add(index)
         best, stride = -1, 2 * stride
         while borders:  # at last step by step until it gets no better

@@ -119,7 +119,7 @@ def wrong_need(answer: Answer) -> str | None:
 
 
 def wasted(answer: Answer) -> str | None:
-    """What memory allows and was not taken: less than 95 % used, and a step up fits."""
+    """What memory allows and was not taken: less than 95 % used, and a step up that is no dearer fits."""
     chosen, search = answer.given.chosen, answer.search
     settings = chosen.plan.settings
     if answer.given.verdict in ("does_not_fit", "cpu"):
@@ -138,7 +138,8 @@ def wasted(answer: Answer) -> str | None:
     elif 0 < settings.n_gpu_layers <= search.spec.n_layer_all:
         steps["one more layer"] = chosen.request._replace(n_gpu_layers=settings.n_gpu_layers + 1)
     for words, step in steps.items():
-        if exactly(search, search.shared(search.open_split(step))).fits:
+        judged = exactly(search, search.shared(search.open_split(step)))
+        if judged.fits and search.cost(judged) <= answer.cost:
             return f"{max(used):.0%} used, {words} fits"
     return None
 

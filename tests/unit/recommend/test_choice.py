@@ -22,6 +22,9 @@ ONCE_MISSED = {
     "a micro-batch that an optimistic sketch of another hid": "grok1 24/256 parallel:4",
     "one card, where two hold everything too": "gemma3-12b 16+12/256 parallel:2",
     "two cards, where one holds everything with a lossy cache": "qwen3vlmoe-30b 24+24/128 parallel:4",
+    "buffers that depend on which blocks lie on the CPU": "nemotron-h-9b 8/32 context",
+    "a larger micro-batch with everything on the GPUs": "qwen35moe-35b-mtp 12+12+12/128 context",
+    "flash attention that comes back where the GPU does without attention": "stablelm2-12b 4/16 quality",
     "a smaller cache, where f16 reaches the trained context": "gemma-7b 16+8/256 speed",
 }
 MODELS = ("llama3-8b", "gemma3-4b", "gpt-oss-20b", "qwen3next", "ds2-lite", "mixtral")
@@ -46,7 +49,8 @@ def test_too_much_memory_is_seen():
     more = answer.search.evaluator.judge(request._replace(n_gpu_layers=(request.n_gpu_layers or 0) + 1))
     assert "over by" in (wrong_need(answer._replace(given=answer.given._replace(chosen=more))) or "")
     less = answer.search.evaluator.judge(request._replace(n_ctx=4096))
-    assert "fits" in (wasted(answer._replace(given=answer.given._replace(chosen=less))) or "")
+    poor = answer._replace(given=answer.given._replace(chosen=less), cost=answer.search.cost(less))
+    assert "fits" in (wasted(poor) or "")
 
 
 @settings(max_examples=40, deadline=None)
@@ -59,7 +63,9 @@ def test_too_much_memory_is_seen():
     cache=st.sampled_from(["f16", "q8_0"]),
 )
 def test_memory_is_monotone_in_the_knobs(model, n_ctx, more, part, n_ubatch, cache):
-    """Longer contexts and larger micro-batches need no less anywhere; more on the GPU needs more there, less here."""
+    """Weights and cache, which bound every plan from below: a longer context needs no less anywhere; more on the GPU
+    needs no less there and no more here. (Compute buffers may shrink by some holes between tensors.)
+    """
     judge = evaluator(model, machine(24))
     base = RequestedSettings(
         n_ctx=256 * n_ctx, n_parallel=1, kv_unified=False, n_ubatch=n_ubatch, cache_type_k=cache, cache_type_v=cache,
@@ -76,9 +82,8 @@ def test_memory_is_monotone_in_the_knobs(model, n_ctx, more, part, n_ubatch, cac
         plan = judge.least(asked).plan
         return plan.devices[0].planned_bytes, plan.host.planned_bytes
 
-    longer, batch = request._replace(n_ctx=256 * (n_ctx + more)), request._replace(n_ubatch=2 * n_ubatch)
-    assert all(a <= b for a, b in zip(need(request), need(longer), strict=True))
-    assert all(a <= b for a, b in zip(need(request), need(batch), strict=True))
+    longer = request._replace(n_ctx=256 * (n_ctx + more))
+    assert all(a <= b for a, b in zip(held(request), held(longer), strict=True))
     assert all(a <= b for a, b in zip(held(request), need(request), strict=True))
     following = chain.make(min(chain.low + int(part * (chain.high - chain.low)) + 1, chain.high))
     assert held(request)[0] <= held(following)[0]
