@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import os
 import select
@@ -11,6 +10,7 @@ from collections.abc import Callable, Collection
 
 from advisor import __version__
 from advisor.daemon.journal import Journal
+from advisor.daemon.memory import give_back
 from advisor.daemon.notify import Notifier
 from advisor.daemon.report import Report
 from advisor.daemon.status import Status
@@ -214,7 +214,7 @@ class Daemon:
             self._try_again()
         else:
             self._done(request, summary)
-        gc.collect()  # a pass leaves rings behind, and the next may be days away
+        give_back()
 
     def _done(self, request: Request, summary: Summary) -> None:
         if not self._in_force:  # the worker could read them meanwhile

@@ -45,22 +45,35 @@ def formats() -> Mapping[str, Format]:
     return {name: registry.load(name) for name in registry.OUTPUTS}
 
 
+class StoppedError(Exception):
+    """A look was ended because nobody waits for it any more."""
+
+
 def plan_changes(
-    made: TargetPass, ledger: Ledger, seen: Seen, away: Sequence[str], others: Sequence[str], *, adopt: bool = False
+    made: TargetPass,
+    ledger: Ledger,
+    seen: Seen,
+    away: Sequence[str],
+    others: Sequence[str],
+    should_stop: Callable[[], bool],
+    *,
+    adopt: bool = False,
 ) -> list[FileChange]:
     """The changes of one target's files, files of models that are gone among them.
 
     `away`: model folders that cannot be looked into now; what was written for models in them stays. `others`: the
-    paths of the other targets.
+    paths of the other targets. Raises StoppedError when told to stop.
     """
     if made.failure is not None or not made.finished:
         return []
     found, mounts = [], dict[str, str]()
     for wanted in made.files:
+        if should_stop():
+            raise StoppedError
         before = seen.models.get(wanted.path, {})
         models = {
-            name: SeenModel(model.model_path, wanted.prefixes[name], _mount(model.model_path, mounts))
-            for name, model in wanted.models.items()
+            name: SeenModel(model_path, wanted.prefixes[name], _mount(model_path, mounts))
+            for name, model_path in wanted.models.items()
         }
         vanished = {name: model for name, model in before.items() if name not in models}
         kept = {name: model for name, model in vanished.items() if name in made.unsure or is_away(model, away)}
@@ -148,12 +161,16 @@ class Applied(NamedTuple):
 
 
 def apply_changes(
-    changes: Collection[FileChange], ledger: Ledger, now_s: float, progress: Callable[[], object] = lambda: None
+    changes: Collection[FileChange], ledger: Ledger, now_s: float, should_stop: Callable[[], bool]
 ) -> list[Applied]:
-    """Make the changes, each for itself; what only has to be remembered is. `ledger` is one from `open_ledger`."""
-    results = []
+    """Make the changes, each for itself, until told to stop; what only has to be remembered is remembered.
+
+    `ledger` is one from `open_ledger`.
+    """
+    results: list[Applied] = []
     for change in changes:
-        progress()
+        if should_stop():
+            break
         if change.held:
             results.append(Applied(change, False, None))
             continue

@@ -14,7 +14,6 @@ from advisor.gguf_header.errors import printable
 from advisor.keeper.seen import is_below
 from advisor.keeper.targets import Target
 from advisor.managed.ledger import Ledger
-from advisor.managed.records import FileRecord
 from advisor.outputs import registry
 
 _FEW = 3  # files of one folder that are named one by one
@@ -24,10 +23,10 @@ def left_behind(ledger: Ledger, targets: Sequence[Target]) -> list[str]:
     """Their paths."""
     return [
         path
-        for path, record in ledger.files.items()
-        if record.wrote
-        and not record.held
-        and not any(_has(target, path, record) for target in targets)
+        for path in ledger.files
+        if not any(_has(target, path, ledger) for target in targets)
+        and ledger.files[path].wrote
+        and not ledger.files[path].held
         and os.path.lexists(path)
     ]
 
@@ -53,8 +52,7 @@ def _rest(path: str) -> str:
     )
 
 
-def _has(target: Target, path: str, record: FileRecord) -> bool:
+def _has(target: Target, path: str, ledger: Ledger) -> bool:
     place = os.path.abspath(target.path)
-    if target.format != record.format:
-        return False
-    return is_below(path, [place]) if registry.load(target.format).per_model else path == place
+    covers = is_below(path, [place]) if registry.load(target.format).per_model else path == place
+    return covers and ledger.files[path].format == target.format

@@ -106,8 +106,9 @@ def _plan(
     tables = record.tables
     if merged.changes or merged.pinned or merged.wrote != record.wrote:
         # what we want, as the format would read it back
-        read_back = fmt.parse(fmt.edit(fmt.new_text, wanted)) if wanted else {}
-        wanted = {slot: read_back.get(slot, value) for slot, value in wanted.items()}
+        asked = {*(change.slot for change in merged.changes), *merged.pinned}
+        some = {slot: value for slot, value in wanted.items() if slot in asked}
+        wanted = {**wanted, **(_read_back(fmt, some) if some else {})}
         spelled = fmt.spelled(text)
         merged = merge(record.wrote, record.pinned, now, wanted, spelled, adopt=adopt)
         tables = _tables(record, spelled, merged)
@@ -133,6 +134,11 @@ def decode(path: str, data: bytes | None, fmt: Format) -> tuple[str, str]:
         line = data.count(b"\n", 0, error.start) + 1
         raise OutputError(f"{printable(path)}, line {line}: not UTF-8 text; save the file as UTF-8.") from None
     return (_BOM, text[1:]) if text.startswith(_BOM) else ("", text)
+
+
+def _read_back(fmt: Format, wanted: Mapping[Slot, Value]) -> dict[Slot, Value]:
+    found = fmt.parse(fmt.edit(fmt.new_text, wanted))
+    return {slot: found.get(slot, value) for slot, value in wanted.items()}
 
 
 def _tables(record: FileRecord, spelled: Mapping[Slot, str], merged: Merge) -> dict[Slot, str]:
@@ -238,7 +244,7 @@ def apply_change(planned: PlannedChange, ledger: Ledger, *, now_s: float, keep: 
                 ledger.save()
         raise
     if dropped:
-        ledger.backups.drop(dropped - {name for each in ledger.files.values() for name in each.backups})
+        ledger.backups.drop(name for name in dropped if not ledger.files.mention(f'"backup": "{name}"'))
     if look(path).data != after:
         raise OutputError(f"{printable(path)} was changed by somebody else right after advisor wrote it; look at it.")
     return True

@@ -13,6 +13,13 @@ from advisor.outputs.types import GONE, Gone, OutputModel, Slot, Value
 
 MAX_TEXT_CHARACTERS = 4 << 20  # far above any config, far below what would make a parser slow
 _BOM = "\ufeff"
+_KEPT_TEXTS = 2
+_PARSED: dict[tuple[object, str], dict[Slot, Value]] = {}
+
+
+def forget_parsed() -> None:
+    """Let go of what was parsed last."""
+    _PARSED.clear()
 
 
 def identity(value: Value) -> str:
@@ -56,7 +63,6 @@ class Format(ABC):
         if self.per_model and len(models) != 1:
             raise OutputError(f"{self.title} takes one file for each model; {len(models)} were given for one.")
         taken: dict[str, str] = {}
-        found: dict[Slot, Value] = {}
         for model in models:
             if model.id in taken:
                 raise OutputError(
@@ -64,28 +70,29 @@ class Format(ABC):
                     f"{excerpt(model.model_path)}; rename one of them."
                 )
             taken[model.id] = model.model_path
-            found.update(self._slots(model, supported))
-        return found
+        return self.together({model.id: self._slots(model, supported) for model in models})
 
-    def refusals(self, models: Sequence[OutputModel], supported: frozenset[str] | None = None) -> dict[str, str]:
+    def one(self, model: OutputModel, supported: frozenset[str] | None = None) -> dict[Slot, Value]:
         """See Output."""
-        reasons: dict[str, str] = {}
-        for model in models:
-            try:
-                self.slots([model], supported)
-            except OutputError as error:
-                reasons[model.id] = str(error)
-        return reasons
+        return self._slots(model, supported)
 
-    def parse(self, text: str) -> dict[Slot, Value]:
+    def together(self, own: Mapping[str, Mapping[Slot, Value]]) -> dict[Slot, Value]:
+        """See Output."""
+        return {slot: value for each in own.values() for slot, value in each.items()}
+
+    def parse(self, text: str) -> Mapping[Slot, Value]:
         """See Output."""
         if len(text) > MAX_TEXT_CHARACTERS:
             raise OutputError(f"this is no config of {self.title}: it is larger than 4 MiB; give another file.")
-        return self._parse(text.removeprefix(_BOM))
+        key = (self, text)  # an edit, its checks and the program's rules ask for the same two texts
+        if key not in _PARSED:
+            while len(_PARSED) >= _KEPT_TEXTS:
+                del _PARSED[next(iter(_PARSED))]
+            _PARSED[key] = self._parse(text.removeprefix(_BOM))
+        return _PARSED[key]
 
     def spelled(self, text: str) -> dict[Slot, str]:
         """See Output."""
-        self.parse(text)
         return self._spelled(text.removeprefix(_BOM))
 
     def edit(

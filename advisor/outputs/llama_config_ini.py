@@ -6,7 +6,7 @@ every llama.cpp program reads it, so no model and nothing of a single model goes
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from advisor.outputs.base import Format
 from advisor.outputs.ini_text import grammar
@@ -31,9 +31,9 @@ class LlamaConfigIni(Format):
         """What can hold for every model."""
         return frozenset(("cache_type_k", "cache_type_v", "n_threads"))
 
-    def slots(self, models: Sequence[OutputModel], supported: frozenset[str] | None = None) -> dict[Slot, Value]:
+    def together(self, own: Mapping[str, Mapping[Slot, Value]]) -> dict[Slot, Value]:
         """The machine-wide values that all models share."""
-        each = [super(LlamaConfigIni, self).slots([model], supported) for model in models]
+        each = list(own.values())
         return {slot: value for slot, value in (each[0] if each else {}).items() if all(
             other.get(slot) == value for other in each
         )}  # fmt: skip

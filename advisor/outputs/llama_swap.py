@@ -7,7 +7,7 @@ escaped.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 from advisor.errors import OutputError
 from advisor.gguf_header.errors import excerpt
@@ -83,12 +83,12 @@ class LlamaSwap(Format):
         check_printable(text, what, wanted.model.id)
         return quote(text)
 
-    def slots(self, models: Sequence[OutputModel], supported: frozenset[str] | None = None) -> dict[Slot, Value]:
+    def together(self, own: Mapping[str, Mapping[Slot, Value]]) -> dict[Slot, Value]:
         """Also: an alias that is another model's id or alias is left out."""
-        found = super().slots(models, supported)
-        used = {model.id for model in models}
-        for model in models:
-            slot = ("models", model.id, "aliases")
+        found = super().together(own)
+        used = set(own)
+        for model_id in own:
+            slot = ("models", model_id, "aliases")
             aliases = [alias for alias in found.get(slot, ()) if alias not in used]
             used.update(aliases)
             if aliases:

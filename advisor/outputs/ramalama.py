@@ -6,7 +6,7 @@ ncmoe. Slots, cache types and batches cannot be said; they are llama-server's de
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from advisor.errors import OutputError
 from advisor.gguf_header.errors import excerpt
@@ -36,17 +36,16 @@ class RamaLama(Format):
         """llama-server's defaults."""
         return dict(_DEFAULTS)
 
-    def slots(self, models: Sequence[OutputModel], supported: frozenset[str] | None = None) -> dict[Slot, Value]:
+    def together(self, own: Mapping[str, Mapping[Slot, Value]]) -> dict[Slot, Value]:
         """The values that hold for all models. Raises OutputError for the first model that needs other ones."""
         found: dict[Slot, Value] = {}
-        for model in models:
-            own = super().slots([model], supported)
-            if found and own != found:
+        for model_id, each in own.items():
+            if found and each != found:
                 raise OutputError(
-                    f"{excerpt(model.id)}: RamaLama's settings hold for every model, and this one needs other ones "
-                    f"than {excerpt(models[0].id)}; give one model."
+                    f"{excerpt(model_id)}: RamaLama's settings hold for every model, and this one needs other ones "
+                    f"than {excerpt(next(iter(own)))}; give one model."
                 )
-            found = own
+            found = dict(each)
         return found
 
     def _slots(self, model: OutputModel, _: frozenset[str] | None) -> dict[Slot, Value]:

@@ -172,6 +172,8 @@ def _item(place: Path, shape: Keys | Listed) -> Path:
 
 def _belongs(slot: Slot, value: Value | Gone, index: int, places: list[tuple[Any, Path]], below: Any) -> bool:
     """Whether a change concerns this one of several entries of one name: the last that has the value, or the last."""
+    if len(places) == 1:
+        return True
     having = [at for at, (content, _) in enumerate(places) if slot in slots_in(content, below)]
     return index in having if value is GONE else index == (having[-1] if having else len(places) - 1)
 

@@ -49,10 +49,13 @@ class Output(Protocol):
         OutputError, with the model and the reason, for what the format cannot carry.
         """
 
-    def refusals(self, models: Sequence[OutputModel], supported: frozenset[str] | None = None) -> dict[str, str]:
-        """The reason for each model id that the format cannot carry, so that one does not stop the others."""
+    def one(self, model: OutputModel, supported: frozenset[str] | None = None) -> dict[Slot, Value]:
+        """What is to stand there for one model, the others aside. Raises OutputError as `slots` does."""
 
-    def parse(self, text: str) -> dict[Slot, Value]:
+    def together(self, own: Mapping[str, Mapping[Slot, Value]]) -> dict[Slot, Value]:
+        """`slots` from what `one` said of each model, by id. Raises OutputError for what cannot stand together."""
+
+    def parse(self, text: str) -> Mapping[Slot, Value]:
         """Every value that stands where slots can be, the user's own included. Raises OutputError for other text."""
 
     def spelled(self, text: str) -> dict[Slot, str]:

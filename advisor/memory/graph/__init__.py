@@ -162,7 +162,10 @@ class Job:
         together = not self.p.n_gpu or (
             self.simple and (on_device or runs_flash_everywhere(self.h, self.s, self.devices))
         )
-        found = needed_blocks(self.model, self.h, self.p, together)
+        found = self.model.reductions.get((self.p, together))
+        if found is None:
+            found = needed_blocks(self.model, self.h, self.p, together)
+            self.model.reductions = {(self.p, together): found}  # the last one: contexts are tried one after another
         return found if len(found.ids) < self.h.n_layer else None
 
     def flash(self, reduction: Reduction | None = None) -> bool:

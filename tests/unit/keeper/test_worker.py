@@ -11,6 +11,9 @@ import pytest
 from advisor.errors import ConfigError, HardwareError
 from advisor.host import ProbeReport, ProcessUse
 from advisor.keeper.models import ModelPlans, Planned, Wanted
+from advisor.outputs.koboldcpp import KoboldCpp
+from advisor.outputs.types import OutputModel
+from advisor.slots import Slot, Value
 from tests.tools.machines import machine
 from tests.tools.tiny_models import tiny_model
 from tests.unit.keeper.conftest import ROUTER, World, go, worker
@@ -190,8 +193,8 @@ def test_a_pass_that_is_stopped_in_the_middle(world: World, planned: list[str]) 
     assert len(world.sections()) == 6
 
 
-def test_progress_is_told_while_files_are_written(world: World) -> None:
-    """systemd's watchdog waits for it, and what was begun is brought to its end."""
+def test_a_pass_is_stopped_between_files(world: World) -> None:
+    """systemd's watchdog hears of each; a file that was begun is brought to its end, and told, the others come next."""
     for number in range(6):
         world.add(f"m{number}.gguf", tiny_model(f"m{number}"))
     world.configure(KOBOLD)
@@ -201,11 +204,64 @@ def test_progress_is_told_while_files_are_written(world: World) -> None:
     def progress() -> bool:
         folder = world.home / "kobold"
         n_written.append(len(os.listdir(folder)) if folder.exists() else 0)
-        return n_written[-1] > 0
+        return n_written[-1] >= 2
 
-    daemon.refresh("start", None, progress)
-    assert set(n_written) >= {0, 1, 2, 3, 4, 5}
+    stopped = daemon.refresh("start", None, progress)
+    assert set(n_written) == {0, 1, 2}
+    assert sorted(os.listdir(world.home / "kobold")) == ["m0.kcpps", "m1.kcpps"]
+    assert len(stopped.changes) == 2
+    summary = go(daemon, "rescan")
+    assert len(summary.changes) == 4 + 1  # and that KoboldCpp is to be started
     assert len(os.listdir(world.home / "kobold")) == 6
+    assert go(daemon, "files").changes == ()
+
+
+def test_a_pass_in_which_nothing_changed_reads_no_config(
+    world: World, monkeypatch: pytest.MonkeyPatch, planned: list[str]
+) -> None:
+    for name in ("a", "b"):
+        world.add(f"{name}.gguf", tiny_model(name))
+    world.configure(ROUTER, KOBOLD)
+    daemon = worker()
+    go(daemon)
+    rendered: list[str] = []
+    real = KoboldCpp.one
+
+    def counted(self: KoboldCpp, model: OutputModel, supported: frozenset[str] | None = None) -> dict[Slot, Value]:
+        rendered.append(model.id)
+        return real(self, model, supported)
+
+    monkeypatch.setattr(KoboldCpp, "one", counted)
+    for reason in ("files", "engine", "hardware"):
+        assert go(daemon, reason).changes == ()
+    assert rendered == []
+    kept = world.home / "kobold/a.kcpps"
+    kept.write_text(kept.read_text().replace("4096", "512"))
+    assert len(go(daemon, "files").pinned) == 1
+    assert rendered == ["a", "b"]
+    world.run("undo")  # by another process
+    assert go(daemon, "files").pinned
+    assert rendered == ["a", "b"] * 2
+    go(daemon, "rescan")
+    assert rendered == ["a", "b"] * 3, "everything is looked at in between"
+
+
+def test_a_changed_wish_plans_only_its_models(world: World, planned: list[str]) -> None:
+    for name in ("a", "b"):
+        world.add(f"{name}.gguf", tiny_model(name))
+    world.configure(ROUTER)
+    daemon = worker()
+    go(daemon)
+    del planned[:]
+    world.configure(ROUTER, more='[[model]]\nmatch = "a"\npins = { ctx-size = "512" }')
+    daemon.reload()
+    go(daemon, "reload")
+    assert planned == ["a"]
+    assert world.sections()["a"]["ctx-size"] == "512"
+    world.configure(ROUTER, more='[budget]\nkeep_free_ram = "2 GiB"')
+    daemon.reload()
+    go(daemon, "reload")
+    assert planned == ["a", "a", "b"]
 
 
 def test_pinned_values_are_told(world: World) -> None:
