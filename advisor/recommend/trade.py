@@ -131,7 +131,7 @@ class Trades:
         """Whether a larger micro-batch could beat `best` if it needed no more memory than the usual one."""
         return any(
             self._search.cost(self._evaluator.least(trade.border.judged.request._replace(n_ubatch=group.n_ubatch)))
-            < WORTH * best
+            < best
             for trade in self._usual[group.pair]
             if trade.border.judged.plan.read_host_bytes
         )
