@@ -6,7 +6,8 @@ else carries an interval from rules/engines/llama_cpp.toml.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from advisor.ggml_types import BY_NAME
 from advisor.gguf_header.types import ArraySummary
@@ -24,6 +25,7 @@ from advisor.memory.graph import (
 )
 from advisor.memory.placement import Overrides
 from advisor.memory.types import Interval
+from advisor.model.errors import ImpossibleModelError
 from advisor.model.spec import ModelSpec
 from advisor.model.style import PLAIN
 from advisor.settings import RunSettings
@@ -51,10 +53,19 @@ class ComputeModel:
             self._plain = GraphModel(
                 meta, tensors, spec.n_vocab, PLAIN, window, windowed, lookups_first=engine.lookups_first
             )
-        self.hyper = Hyper(self.graph)
+        with self._possible():
+            self.hyper = Hyper(self.graph)
         self._known: dict[tuple[object, ...], Sizes] = {}
         self._anchors = Anchors()
         self._flash: dict[tuple[object, ...], bool] = {}
+
+    @contextmanager
+    def _possible(self) -> Iterator[None]:
+        """Whatever shapes cannot be worked out from hyper-parameters that lie: divisions by zero, sizes that are nan."""
+        try:
+            yield
+        except (ArithmeticError, IndexError, ValueError) as error:
+            raise ImpossibleModelError(self._spec.path, why=str(error)) from None
 
     def flash_attn(
         self, settings: RunSettings, placement: Sequence[int], overrides: Overrides, *, exact: bool = True
@@ -70,7 +81,8 @@ class ComputeModel:
             known = self._flash.get(alike)
         if known is None:
             try:
-                known = flash_attention(self.graph, graph_settings, graph_placement, self._backends, self.hyper)
+                with self._possible():
+                    known = flash_attention(self.graph, graph_settings, graph_placement, self._backends, self.hyper)
             except UnmodelledGraphError:
                 known = settings.flash_attn != "off"
             self._flash[key] = self._flash[alike] = known
@@ -108,7 +120,8 @@ class ComputeModel:
         self, graph: GraphSettings, graph_placement: GraphPlacement, settings: RunSettings, placement: Sequence[int]
     ) -> Sizes:
         try:
-            sizes = compute_bytes(self.graph, graph, graph_placement, self._backends, self.hyper)
+            with self._possible():
+                sizes = compute_bytes(self.graph, graph, graph_placement, self._backends, self.hyper)
         except UnmodelledGraphError:
             return self._rough(graph, graph_placement, settings, placement)
         return (*(sizes[i] for i in range(len(self._backends))), sizes[CPU])
@@ -145,7 +158,8 @@ class ComputeModel:
 
         graph, graph_placement = self.values(settings, placement, overrides)
         try:
-            sizes = mtp_compute_bytes(self.graph, self.hyper, graph, graph_placement, self._backends)
+            with self._possible():
+                sizes = mtp_compute_bytes(self.graph, self.hyper, graph, graph_placement, self._backends)
         except UnmodelledGraphError:
             *rough, host = self._rough(graph, graph_placement, settings, placement)
             spans = [Interval(int(value / 2), value, 2 * value) for value in (*rough, host)]

@@ -107,7 +107,7 @@ class Parcels:
 
 
 def _on_device(tensor: WeightTensor, backend: BackendRules) -> int:
-    return tensor_device_bytes(tensor.n_bytes, tensor.ggml_type, tensor.shape[0], backend)
+    return tensor_device_bytes(tensor.n_bytes, tensor.ggml_type, tensor.shape[0] if tensor.shape else 1, backend)
 
 
 class WeightTable:

@@ -11,7 +11,7 @@ from advisor.model.arch_rule import ArchRule
 from advisor.model.kinds import KIND_TEXT, kind_of
 from advisor.model.layers import describe_layers, window_tokens
 from advisor.model.metadata import MAX_LAYERS, Metadata
-from advisor.model.sanity import check_model
+from advisor.model.sanity import check_matrices, check_model
 from advisor.model.spec import LayerSpec, ModelSpec, WeightTensor
 from advisor.model.weights import place_tensors
 
@@ -66,6 +66,7 @@ def describe(header: GgufHeader, rule: ArchRule, *, load_mtp: bool = False, draf
             f"{header.path}: '{architecture}.embedding_length' is 0; the file is damaged, download it again."
         )
     shapes = {tensor.name: tensor.shape for tensor in header.tensors}
+    check_matrices(header.path, shapes)
     output_tensors = frozenset(str(name) for name in _strings(rule.weights.get("output_tensors", ())))
     mtp = load_mtp and not rule.weights.get("mtp_always_skipped", False)
     tensors = place_tensors(header.path, header.tensors, n_layer, output_tensors, mtp)

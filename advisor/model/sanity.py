@@ -8,11 +8,31 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from advisor.model.arch_rule import ArchRule
-from advisor.model.errors import ContradictionError, ExtraBlockError, MissingBlockError, MissingTensorError
+from advisor.model.errors import (
+    ContradictionError,
+    ExtraBlockError,
+    MissingBlockError,
+    MissingTensorError,
+    NoMatrixError,
+)
 from advisor.model.metadata import Metadata
 from advisor.model.spec import WeightTensor
 
 _QUERIES = ("attn_q", "attn_qkv")
+_MATRICES = tuple(
+    f"{name}.weight"
+    for name in (
+        "token_embd", "output", "attn_q", "attn_k", "attn_v", "attn_qkv", "attn_output", "ffn_up", "ffn_down",
+        "ffn_gate", "ffn_gate_up", "_up_exps", "_down_exps", "_up_shexp", "_down_shexp",
+    )
+)  # fmt: skip
+
+
+def check_matrices(path: str, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise NoMatrixError for a weight that is read as a matrix and has fewer than two dimensions."""
+    for name, shape in shapes.items():
+        if len(shape) < 2 and name.endswith(_MATRICES):
+            raise NoMatrixError(path, tensor=name, shape=", ".join(map(str, shape)))
 
 
 def check_model(
