@@ -61,7 +61,7 @@ class ComputeModel:
 
     @contextmanager
     def _possible(self) -> Iterator[None]:
-        """Whatever shapes cannot be worked out from hyper-parameters that lie: divisions by zero, sizes that are nan."""
+        """Turn what shapes of hyper-parameters that lie come to (divisions by zero, sizes that are nan) into its error."""
         try:
             yield
         except (ArithmeticError, IndexError, ValueError) as error:
