@@ -61,7 +61,7 @@ class ComputeModel:
 
     @contextmanager
     def _possible(self) -> Iterator[None]:
-        """Turn what shapes of hyper-parameters that lie come to (divisions by zero, sizes that are nan) into its error."""
+        """Divisions by zero and sizes that are nan come of hyper-parameters that lie, and become the file's error."""
         try:
             yield
         except (ArithmeticError, IndexError, ValueError) as error:
