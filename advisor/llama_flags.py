@@ -268,7 +268,7 @@ def parse_command(words: Sequence[str]) -> Pasted:
 
 def _is_value(queue: list[str]) -> bool:
     """Whether the next word is a value: anything but an option; negative numbers are values."""
-    return bool(queue) and (not queue[0].startswith("-") or queue[0][1:2].isdigit())
+    return bool(queue) and (not queue[0].startswith("-") or queue[0][1:2].isdecimal())
 
 
 def _unquote(word: str) -> str:

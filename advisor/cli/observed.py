@@ -127,4 +127,4 @@ def devices_of(load: Load, log: LoadLog, engine: EngineSpec) -> tuple[tuple[Devi
 
 
 def _count(text: str | None) -> int | None:
-    return int(text) if text and text.isdigit() and len(text) < 11 and 0 < int(text) < _MAX else None
+    return int(text) if text and text.isdecimal() and len(text) < 11 and 0 < int(text) < _MAX else None

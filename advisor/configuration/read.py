@@ -121,7 +121,7 @@ def parse(text: str, file: str) -> dict[str, Any]:
     except tomli.TOMLDecodeError as error:
         reason, _, place = str(error).rpartition(" (at ")
         number = place.removeprefix("line ").partition(",")[0]
-        line = int(number) if number.isdigit() else text.count("\n") + (not text.endswith("\n"))
+        line = int(number) if number.isdecimal() else text.count("\n") + (not text.endswith("\n"))
         complain(file, max(line, 1), f"not valid TOML ({printable(reason)}); correct that line.")
     except (RecursionError, ValueError):
         complain(file, None, "no configuration looks like this (nested too deep or a number too long).")

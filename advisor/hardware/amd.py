@@ -57,7 +57,7 @@ def probe_amd(*, root: str = "/", environ: Mapping[str, str], ram: Ram) -> tuple
     troubles: list[str] = []
     try:
         drm = under(root, "/sys/class/drm")
-        cards = [name for name in list_folder(drm) if name.startswith("card") and name[4:].isdigit()]
+        cards = [name for name in list_folder(drm) if name.startswith("card") and name[4:].isdecimal()]
         folders = [f"{drm}/{name}/device" for name in cards]
         folders = [folder for folder in folders if read_int(folder + "/vendor") == 0x1002]
         if not folders:
@@ -168,7 +168,7 @@ def _kfd_nodes(root: str) -> dict[str, _KfdNode]:
 
 
 def _numbers(text: str | None) -> dict[str, int]:
-    return {key: int(value) for key, value in key_values(text or "", " ").items() if value.isdigit()}
+    return {key: int(value) for key, value in key_values(text or "", " ").items() if value.isdecimal()}
 
 
 def _visible(devices: list[Device], environ: Mapping[str, str]) -> tuple[list[Device], int]:
@@ -178,7 +178,7 @@ def _visible(devices: list[Device], environ: Mapping[str, str]) -> tuple[list[De
     if wanted is not None and rocm:
         kept = []
         for entry in (part.strip() for part in wanted.split(",")):
-            if not entry.isdigit() or int(entry) >= len(rocm):
+            if not entry.isdecimal() or int(entry) >= len(rocm):
                 break
             kept.append(rocm[int(entry)])
     else:

@@ -95,8 +95,8 @@ def _once(devices: Sequence[Device]) -> tuple[Device, ...]:
             other.pci_id == device.pci_id and (other.uuid is None or device.uuid is None or other.uuid == device.uuid)
             for other in kept
         )
-        if not twin:
-            kept.append(device)
+        if not twin and device.total_bytes >= 0:  # drivers have been seen to say -1
+            kept.append(device._replace(free_bytes=max(0, min(device.free_bytes, device.total_bytes))))
     return number_devices(kept)
 
 

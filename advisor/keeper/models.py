@@ -114,7 +114,7 @@ def _may_be_called(model: StoredModel, name: str) -> bool:
     """Whether a model could have got this id, which it could not under another name in its store."""
     bare, dash, number = name.rpartition("-")
     stems = (plain_id(model), _longer_id(model))
-    return name in stems or (bool(dash) and number.isdigit() and bare in stems)
+    return name in stems or (bool(dash) and number.isdecimal() and bare in stems)
 
 
 class ModelPlans:

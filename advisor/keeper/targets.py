@@ -100,6 +100,6 @@ def _ollama_service(environ: Mapping[str, str]) -> Service:
     cache_ram = environ.get("LLAMA_ARG_CACHE_RAM", "")
     return Service(
         kind,
-        int(slots) if slots.isdigit() and 0 < int(slots) <= 256 else 1,
-        int(cache_ram) if cache_ram.isdigit() else None,
+        int(slots) if slots.isdecimal() and 0 < int(slots) <= 256 else 1,
+        int(cache_ram) if cache_ram.isdecimal() else None,
     )

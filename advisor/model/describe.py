@@ -46,14 +46,16 @@ def describe(header: GgufHeader, rule: ArchRule, *, load_mtp: bool = False, draf
     """
     kind = kind_of(header)
     if kind != "model" and not (draft and kind == "draft head"):
-        raise ModelError(f"{printable(header.path)} is {KIND_TEXT[kind]}; name the language model's own .gguf file instead.")
+        raise ModelError(
+            f"{printable(header.path)} is {KIND_TEXT[kind]}; name the language model's own .gguf file instead."
+        )
     architecture = architecture_of(header)
     meta = Metadata(header)
     n_layer_all = meta.integer("block_count")
     if not 0 < n_layer_all <= MAX_LAYERS:
         raise ModelError(
-            f"{meta.path}: '{excerpt(architecture)}.block_count' is {n_layer_all}; llama.cpp runs 1 to {MAX_LAYERS} blocks. "
-            f"The file is damaged, download it again."
+            f"{meta.path}: '{excerpt(architecture)}.block_count' is {n_layer_all}; llama.cpp runs 1 to "
+            f"{MAX_LAYERS} blocks. The file is damaged, download it again."
         )
     n_nextn = meta.integer("nextn_predict_layers", 0)
     if n_nextn >= n_layer_all:

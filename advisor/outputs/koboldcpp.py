@@ -137,7 +137,7 @@ def _beside(wanted: Wanted) -> dict[str, Value]:
         found["mmprojcpu"] = True
     if draft is not None:
         found["draftmodel"] = draft
-    if layers is not None and layers.isdigit():
+    if layers is not None and layers.isdecimal():
         found["draftgpulayers"] = int(layers)
     return found
 

@@ -76,7 +76,7 @@ class Policy(NamedTuple):
         """The intent of `--for TEXT`: balanced, context, speed, quality or parallel[:N]."""
         name, _, count = text.partition(":")
         table = self.intents.get(name)
-        if table is None or (count and (name != "parallel" or not count.isdigit() or not 0 < int(count) <= 256)):
+        if table is None or (count and (name != "parallel" or not count.isdecimal() or not 0 < int(count) <= 256)):
             known = ", ".join(sorted(self.intents))
             raise UsageError(f"--for '{text}' is unknown; choose one of {known} (parallel takes a count: parallel:4).")
         return Intent(

@@ -56,8 +56,8 @@ CONFIG = """# mine
 folders = ["~/models", '/srv']
 [stores]
 ollama = false
-[engine.local]
-kind = "llama-server"
+[engine."llama.cpp"]
+build = 11434
 url = "http://127.0.0.1:8080"
 [target.router]
 format = "llama-server-preset"

@@ -1,4 +1,7 @@
-"""`python -m tests.hostile [GROUP]`: gives every lie to advisor, and prints what was asked and answered.
+"""`python -m tests.hostile [GROUP ...]`: gives every lie to advisor, and prints what was asked and answered.
+
+    --readme      writes the table in README.md anew
+    --json        the numbers, for programs
 
 Each lie gets exactly its answer, one sentence that can be printed, under a second of CPU. All of a group together may
 take 64 MiB more than the interpreter with advisor in it. Nothing is written, run, connected to or imported that the
@@ -7,6 +10,8 @@ group's folder holds or a lie names; CPython's audit events tell of every try.
 
 from __future__ import annotations
 
+import ast
+import json
 import os
 import resource
 import sys
@@ -22,6 +27,8 @@ from tests.hostile.lies import MARK, READ, Case, Group
 
 MEMORY_BYTES = 64 << 20
 CPU_S = 1.0
+README = Path(__file__).with_name("README.md")
+TABLE_MARK = "<!-- written by python -m tests.hostile --readme -->\n"
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _CHANGES = ("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.chmod", "os.truncate",
             "shutil.rmtree", "shutil.move", "os.chown", "os.utime")  # fmt: skip
@@ -39,6 +46,7 @@ class Result(NamedTuple):
     slowest_cpu_s: float
     memory_bytes: int
     failures: list[str]
+    answers: list[tuple[str, int, list[str]]]  # of each lie: its name, its cases, the kinds of answers
 
 
 class Guard:
@@ -59,11 +67,11 @@ class Guard:
                 self.seen.append(f"writes {name}")
             if MARK in name:
                 self.seen.append(f"opens {name}")
-        elif event in _CHANGES:
-            self.seen.append(f"{event} {arguments}")
-        elif event in _RUNS and "run" not in self.group.may:
-            self.seen.append(f"{event} {arguments}")
-        elif event in _CONNECTS and "connect" not in self.group.may:
+        elif (
+            event in _CHANGES
+            or (event in _RUNS and "run" not in self.group.may)
+            or (event in _CONNECTS and "connect" not in self.group.may)
+        ):
             self.seen.append(f"{event} {arguments}")
         elif event in ("import", "compile", "exec") and any(self.folder in str(each)[:4096] for each in arguments):
             self.seen.append(f"{event} {arguments}"[:300])
@@ -88,9 +96,12 @@ def run_group(group: Group, folder: Path) -> Result:
     n_cases = n_refused = 0
     slowest = 0.0
     before = _peak()
+    answers: list[tuple[str, int, list[str]]] = []
     for number, lie in enumerate(group.lies):
         place = folder / str(number)
         place.mkdir()
+        kinds: set[str] = set()
+        first = n_cases
         for case in lie.make(place):
             n_cases += 1
             began, guard.on = time.process_time(), True
@@ -100,6 +111,7 @@ def run_group(group: Group, folder: Path) -> Result:
             slowest = max(slowest, used)
             n_refused += answer.endswith("Error")
             title = f"{group.name}, {lie.name}, {case.label}"
+            kinds.add(answer if answer.endswith("Error") or answer == READ else "said in the result")
             if answer != case.answer:
                 failures.append(f"{title}: {answer} instead of {case.answer} {sentence[:200]!r}")
             if sentence and (not sentence.isprintable() or len(sentence) > 2000 or not sentence.endswith((".", "?"))):
@@ -108,7 +120,8 @@ def run_group(group: Group, folder: Path) -> Result:
                 failures.append(f"{title}: {used:.2f} s of CPU")
             failures += [f"{title}: {what}" for what in guard.seen]
             guard.seen.clear()
-    return Result(group.name, len(group.lies), n_cases, n_refused, slowest, _peak() - before, failures)
+        answers.append((lie.name, n_cases - first, sorted(kinds)))
+    return Result(group.name, len(group.lies), n_cases, n_refused, slowest, _peak() - before, failures, answers)
 
 
 def _peak() -> int:
@@ -143,22 +156,41 @@ def results(names: list[str]) -> list[Result]:
             with os.fdopen(reading) as told:
                 text = told.read()
             os.waitpid(child, 0)
-            import ast
-
-            found.append(Result(*ast.literal_eval(text)) if text else Result(group.name, 0, 0, 0, 0, 0, ["it died"]))
+            found.append(
+                Result(*ast.literal_eval(text))
+                if text
+                else Result(group.name, 0, 0, 0, 0, 0, [f"{group.name}: it died"], [])
+            )
     return found
+
+
+def table(found: list[Result]) -> str:
+    """The lines of README.md's table."""
+    lines = ["| group | lie | elsewhere | cases | answers |", "|---|---|---|---|---|"]
+    elsewhere = {(group.name, lie.name): lie.elsewhere for group in GROUPS for lie in group.lies}
+    for row in found:
+        for name, n_cases, kinds in row.answers:
+            lines.append(f"| {row.group} | {name} | {elsewhere[row.group, name]} | {n_cases} | {', '.join(kinds)} |")
+    return "\n".join(lines) + "\n"
 
 
 def main() -> int:
     """Print a row for each group, and every failure; the status is 1 when there are any."""
-    all_results = results(sys.argv[1:])
+    words = [word for word in sys.argv[1:] if not word.startswith("--")]
+    all_results = results(words)
+    failures = [failure for row in all_results for failure in row.failures]
+    if "--json" in sys.argv:
+        print(json.dumps([row._asdict() for row in all_results]))
+        return 1 if failures else 0
+    if "--readme" in sys.argv:
+        before, mark, _ = README.read_text().partition(TABLE_MARK)
+        README.write_text(f"{before}{mark}\n{table(all_results)}")
     print(f"{'group':<22} {'lies':>5} {'cases':>6} {'refused':>8} {'slowest':>9} {'memory':>8}")
     for row in all_results:
         print(f"{row.group:<22} {row.n_lies:>5} {row.n_cases:>6,} {row.n_refused:>8,} {row.slowest_cpu_s * 1000:>6.0f} ms"
               f" {row.memory_bytes >> 20:>4} MiB")  # fmt: skip
     lies, cases, refused = (sum(row[index] for row in all_results) for index in (1, 2, 3))
     print(f"{'all':<22} {lies:>5} {cases:>6,} {refused:>8,}")
-    failures = [failure for row in all_results for failure in row.failures]
     for failure in failures[:200]:
         print(failure)
     return 1 if failures else 0

@@ -2,6 +2,22 @@
 
 from __future__ import annotations
 
-from tests.hostile import headers, models, tables
+from tests.hostile import engines, headers, machines, models, parts, places, tables, written
 
-GROUPS = (headers.GROUP, tables.GROUP, models.MODELS, models.SNAPSHOTS, models.SHARDS)
+GROUPS = (
+    headers.GROUP,
+    tables.GROUP,
+    models.MODELS,
+    parts.SNAPSHOTS,
+    parts.SHARDS,
+    places.FILES,
+    places.STORES,
+    engines.LOGS,
+    engines.STDOUT,
+    engines.HTTP,
+    machines.TREE,
+    machines.NVML,
+    machines.REPLAYED,
+    written.RULES,
+    written.CONFIGURATION,
+)

@@ -141,7 +141,14 @@ def alignments(_: Path) -> Made:
     for value in (0, 3, 24, 2**32 - 1):
         yield case(str(value), honest([kv("general.alignment", "uint32", value)]), "BadAlignmentError")
     yield case("2^30", honest([kv("general.alignment", "uint32", GIB)]), "TruncatedDataError")
-    for kind, wrong in (("int32", 32), ("int32", -32), ("uint64", 32), ("float32", 32.0), ("bool", 1), ("string", "32")):
+    for kind, wrong in (
+        ("int32", 32),
+        ("int32", -32),
+        ("uint64", 32),
+        ("float32", 32.0),
+        ("bool", 1),
+        ("string", "32"),
+    ):
         yield case(f"{kind} {wrong}", honest([kv("general.alignment", kind, wrong)]), "BadAlignmentError")
     yield case("64, and so it is", honest([kv("general.alignment", "uint32", 64)], alignment=64), READ)
     yield case("an array", honest([array("general.alignment", "uint32", [32])]), "BadAlignmentError")

@@ -16,7 +16,9 @@ FORKS = (137, 138, 139, 150, 155, 200, 337, 1000)
 def extents(_: Path) -> Made:
     """Numbers of dimensions and elements."""
     for n_dims in (5, 8, 255, 2**31, 2**32 - 1):
-        yield case(f"{n_dims} dimensions", assemble([], [tensor("t", (1, 1), F32, 0, n_dims)], 64), "TooManyDimensionsError")
+        yield case(
+            f"{n_dims} dimensions", assemble([], [tensor("t", (1, 1), F32, 0, n_dims)], 64), "TooManyDimensionsError"
+        )
     yield case("none", assemble([], [tensor("t", (), F32, 0)], 32), READ)
     for edge in EDGES:
         for place in range(4):
@@ -29,13 +31,22 @@ def extents(_: Path) -> Made:
             else:
                 answer = "TruncatedDataError"
             yield case(f"ne{place} {edge}", assemble([], [tensor("t", shape, F32, 0)], 64), answer)
-    for shape in ((2**64 - 1, 2, 1, 1), (2**32, 2**32), (2**31, 2**31, 2), (2**63, 2), (2**21, 2**21, 2**21, 2**21), (-32, 2)):
+    for shape in (
+        (2**64 - 1, 2, 1, 1),
+        (2**32, 2**32),
+        (2**31, 2**31, 2),
+        (2**63, 2),
+        (2**21, 2**21, 2**21, 2**21),
+        (-32, 2),
+    ):
         yield case(f"product {shape}", assemble([], [tensor("t", shape, F32, 0)], 64), "BadExtentError")
     for shape in ((32, 0), (0, 32), (0,), (0, 0, 0, 0), (32, 0, 2**62)):
         yield case(f"zero {shape}", assemble([], [tensor("t", shape, F32, 0)], 64), READ)
     yield case("0 x 2^63", assemble([], [tensor("t", (0, 2**63), F32, 0)], 64), "BadExtentError")
     for kind in (Q4_K, Q8_0):
-        yield case(f"rows of 255 in type {kind}", assemble([], [tensor("t", (255, 2), kind, 0)], 999), "RowNotDivisibleError")
+        yield case(
+            f"rows of 255 in type {kind}", assemble([], [tensor("t", (255, 2), kind, 0)], 999), "RowNotDivisibleError"
+        )
 
 
 def types(_: Path) -> Made:

@@ -54,7 +54,7 @@ def block_tensors(model: GraphModel) -> list[tuple[int, str, tuple[int, ...], in
         for name, (shape, kind) in model.tensors.items():
             if name.startswith("blk."):
                 number, _, rest = name[4:].partition(".")
-                if number.isdigit():
+                if number.isdecimal():
                     model.in_blocks.append((int(number), rest, shape, kind))
     return model.in_blocks
 

@@ -67,7 +67,7 @@ def predicted_mib(case: dict[str, Any]) -> float:
     metadata |= {f"{arch}.{key}": hparams[name] for name, key in KEYS.items() if hparams.get(name)}
     metadata |= rules_for(case)
     names = ["token_embd.weight", *(f"blk.{block}.attn_norm.weight" for block in range(hparams["n_layer"]))]
-    tensors = tuple(TensorInfo(name, (hparams["n_embd"],), 0, 0, 0) for name in names)
+    tensors = tuple(TensorInfo(name, (hparams["n_embd"], 1), 0, 0, 0) for name in names)
     spec = describe_header(GgufHeader("case", 3, 32, metadata, {}, tensors, hparams["n_vocab"], 0, (), "snapshot"))
     types = [settings["type_k"], settings["type_v"]]
     asked = RequestedSettings(
