@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from advisor.gguf_header.errors import printable
 from advisor.hardware.amd import probe_amd
 from advisor.hardware.device_ids import number_devices
 from advisor.hardware.intel import probe_intel
@@ -96,7 +97,8 @@ def _once(devices: Sequence[Device]) -> tuple[Device, ...]:
             for other in kept
         )
         if not twin and device.total_bytes >= 0:  # drivers have been seen to say -1
-            kept.append(device._replace(free_bytes=max(0, min(device.free_bytes, device.total_bytes))))
+            free = max(0, min(device.free_bytes, device.total_bytes))
+            kept.append(device._replace(free_bytes=free, name=printable(device.name)))
     return number_devices(kept)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from advisor.errors import HardwareError
+from advisor.gguf_header.errors import printable
 from advisor.hardware.device_ids import BACKENDS
 from advisor.host import Cpu, Device, HostSnapshot, ProbeReport, ProcessUse, Ram, Storage
 
@@ -181,10 +182,10 @@ class _Reader:
         return value  # type: ignore[return-value]
 
     def text(self, key: str, value: object) -> str:
-        """Return a text of at most 4096 characters."""
+        """Return a text of at most 4096 characters, those that a terminal would obey replaced."""
         if not isinstance(value, str) or len(value) > _MAX_TEXT:
             self.fail(key, f"must be a text of at most {_MAX_TEXT} characters, not {_shown(value)}")
-        return value  # type: ignore[return-value]
+        return printable(value)  # type: ignore[arg-type]
 
     def flag(self, key: str, value: object) -> bool:
         """Return true or false."""

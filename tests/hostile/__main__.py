@@ -182,7 +182,7 @@ def main() -> int:
     if "--json" in sys.argv:
         print(json.dumps([row._asdict() for row in all_results]))
         return 1 if failures else 0
-    if "--readme" in sys.argv:
+    if "--readme" in sys.argv and not words:
         before, mark, _ = README.read_text().partition(TABLE_MARK)
         README.write_text(f"{before}{mark}\n{table(all_results)}")
     print(f"{'group':<22} {'lies':>5} {'cases':>6} {'refused':>8} {'slowest':>9} {'memory':>8}")

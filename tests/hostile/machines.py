@@ -30,6 +30,7 @@ JUNK = (
     b"nan\n",
     b"18446744073709551615\n",
     b"0\n",
+    b"\x1b[2J",
 )
 GIB = 1 << 30
 
@@ -39,6 +40,7 @@ def _probed(root: Path) -> str:
     host = probe_host(environ={}, root=str(root), platform="linux", load_table=App(None).gpu_table)
     assert all(report.status in ("ok", "absent", "failed") for report in host.probes)
     assert all(0 <= device.free_bytes <= device.total_bytes for device in host.devices), host.devices
+    assert all(device.name.isprintable() for device in host.devices), host.devices
     document = to_json(host)
     assert json.loads(json.dumps(document)) is not None
     return READ
