@@ -41,7 +41,7 @@ def schema_of(name: str) -> Mapping[str, object]:
 
         return POLICY_SCHEMA
     if name == "speed.toml":
-        from advisor.speed import SCHEMA as SPEED_SCHEMA
+        from advisor.speed.rules import SCHEMA as SPEED_SCHEMA
 
         return SPEED_SCHEMA
     if name == "quants.toml":

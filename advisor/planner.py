@@ -61,16 +61,23 @@ class Planner:
         return Evaluator(spec, host, self.engine, budget, speed, self._tool, beside, self._overheads, like)
 
     def recommend(
-        self, spec: ModelSpec, intent: Intent, wishes: Wishes, beside: Beside | None = None
+        self, spec: ModelSpec, intent: Intent, wishes: Wishes, beside: Beside | None = None, *, smaller: bool = False
     ) -> tuple[Recommendation, HostSnapshot]:
-        """The best answer over the sets of GPUs, and the machine with those left out among its idle ones."""
-        return recommend_on(self.host, lambda host: self.evaluator(spec, beside, host), self.policy, intent, wishes)
+        """The best answer over the sets of GPUs, and the machine with those left out among its idle ones.
+
+        `smaller`: say what smaller quantizations would do where not everything fits the GPUs, which takes a moment.
+        """
+        quants = self._app.quant_rules if smaller else None
+        return recommend_on(
+            self.host, lambda host: self.evaluator(spec, beside, host), self.policy, intent, wishes, quants
+        )
 
     def recommend_within(
         self, spec: ModelSpec, intent: Intent, wishes: Wishes, host: HostSnapshot, limits: Budget, beside: Beside | None
     ) -> Recommendation:
         """The best answer on exactly the GPUs of `host` within `limits`."""
-        return recommend(self.evaluator(spec, beside, host, limits), self.policy, intent, wishes)
+        evaluator = self.evaluator(spec, beside, host, limits)
+        return recommend(evaluator, self.policy, intent, wishes, self._app.quant_rules)
 
     def options(
         self, answer: Recommendation, spec: ModelSpec, host: HostSnapshot, wishes: Wishes, mode: str = "exact"

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from advisor.cli.numbers import whole
 from advisor.cli.options import engine_options, hardware_options, settings_options
 from advisor.llama_flags import UNCOUNTED, Pasted
 from advisor.settings import RequestedSettings
@@ -26,6 +27,7 @@ Exit status: 0 fits, 3 fits with a part on the CPU, 4 does not fit, 2 wrong usag
 
 @click.command("estimate", help=_HELP, context_settings={"max_content_width": 100})
 @click.argument("words", nargs=-1, metavar="MODEL | -- COMMAND...", type=click.UNPROCESSED)
+@click.option("--depth", callback=whole(0), metavar="N", help="tokens in the context for the speed (default: 4000)")
 @settings_options
 @hardware_options
 @engine_options
@@ -34,15 +36,20 @@ def command(words: tuple[str, ...], **values: Any) -> int:
     from advisor.cli.judge_settings import judge_settings
     from advisor.memory.unused import unused_settings
     from advisor.recommend.explain import summarize, verdict_of
+    from advisor.recommend.overflow import overflow_notes
     from advisor.recommend.recommendation import Note
     from advisor.recommend.warn import warnings
 
     found = judge_settings(words, values)
     spec, engine, host, budget, policy = found.spec, found.engine, found.host, found.budget, found.policy
     request, pasted, judged = found.request, found.pasted, found.judged
-    speed = found.evaluator.speed(judged, policy.intent("balanced"))
+    intent = policy.intent("balanced")
+    if values["depth"] is not None:
+        intent = intent._replace(turn=intent.turn._replace(depth_tokens=values["depth"], answer_tokens=0))
+    speed = found.evaluator.when_full(judged, found.evaluator.speed(judged, intent))
     verdict = verdict_of(judged, judged.fits)
     notes = warnings(spec, engine, request, judged.plan, budget, speed, policy)
+    notes = [*overflow_notes(found.evaluator, judged, speed), *notes]
     notes += [Note(*unused) for unused in unused_settings(request, spec, len(host.devices))]
     ignored = pasted.ignored if pasted else ()
     if verdict == "does_not_fit" and _fits_itself(request, pasted):

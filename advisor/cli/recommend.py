@@ -66,7 +66,7 @@ def command(model: str, **values: Any) -> int:
     )
     intent = planner.intent(values["intent"])
     n_devices = len(host.devices)
-    answer, host = planner.recommend(spec, intent, wishes, beside)
+    answer, host = planner.recommend(spec, intent, wishes, beside, smaller=True)
     if answer.chosen.plan.refused is not None:  # what is pinned leaves nothing that the engine takes
         raise UsageError(f"{engine.name} refuses these settings: {answer.chosen.plan.refused}.")
     if values["verify"]:

@@ -114,9 +114,13 @@ def speed_line(speed: Speed, screen: Screen, *, answers: bool = True) -> list[st
     """Tokens per second, with the range and what bounds it; a model that only embeds does not answer."""
     decode, prefill = speed.decode_tokens_per_s, speed.prefill_tokens_per_s
     reading = _rate(prefill.value)
+    full = speed.when_full
+    later = ""
+    if full is not None and speed.full_depth > speed.at_depth and full.value < 0.97 * decode.value:
+        later = f" and {_rate(full.value)} when all {speed.full_depth:,} are used"
     text = (
-        f"answers at {_range(decode)} with {speed.at_depth:,} tokens in the context, reads the prompt at {reading}; "
-        f"bound by {speed.bound_by}"
+        f"answers at {_range(decode)} with {speed.at_depth:,} tokens in the context{later}, "
+        f"reads the prompt at {reading}; bound by {speed.bound_by}"
     )
     if not answers:
         text = f"reads {_range(prefill)}"

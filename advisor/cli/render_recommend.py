@@ -51,11 +51,17 @@ def render_recommendation(
     return [*lines, "", source_line(spec, engine, screen)]
 
 
+def _pace(tokens_per_s: float) -> str:
+    if not tokens_per_s:
+        return ""
+    return f"{tokens_per_s:,.0f}" if tokens_per_s >= 10 else f"{tokens_per_s:.1f}" if tokens_per_s >= 0.1 else "< 0.1"
+
+
 def context_lines(table: ContextTable, screen: Screen) -> list[str]:
     """Context against cache type: what each length needs and whether it fits."""
     yes, no = screen.symbol("✓", "fits"), screen.symbol("✗", "no")
-    lines = [f"{screen.paint('Context', 'bold')} with {clean(table.basis)}"]
-    rows = [["tokens", *(f"{row.cache_type} cache" for row in table.rows)]]
+    lines = [f"{screen.paint('Context', 'bold')} with {clean(table.basis)}, and tokens/s when it is full"]
+    rows = [["tokens", *(cell for row in table.rows for cell in (f"{row.cache_type} cache", "tokens/s"))]]
     places = {point.device for row in table.rows for point in row.points}
     lengths = [point.n_ctx for point in table.rows[0].points]
     for index, n_ctx in enumerate(lengths):
@@ -64,15 +70,17 @@ def context_lines(table: ContextTable, screen: Screen) -> list[str]:
             point = row.points[index]
             where = f" {point.device}" if len(places) > 1 else ""
             cells.append(f"{format_bytes(point.need_bytes)}{where} {yes if point.fits else no}")
+            cells.append(_pace(point.tokens_per_s))
         rows.append(cells)
     trained = table.n_ctx_trained
     longest = ["longest"]
     for row in table.rows:
         text = "none" if row.max_n_ctx is None else f"{row.max_n_ctx:,}"
         longest.append(f"{text} or more" if row.at_least and (row.max_n_ctx or 0) > trained else text)
+        longest.append("")
     rows.append(longest)
     right = tuple(range(len(rows[0])))
-    for line in columns(rows, right=right, gap=4):
+    for line in columns(rows, right=right, gap=3):
         colored = line.replace(yes, screen.paint(yes, "green")).replace(no, screen.paint(no, "red"))
         lines.append("  " + (colored if screen.color else line))
     if trained and any((row.max_n_ctx or 0) > trained for row in table.rows):

@@ -152,6 +152,9 @@ def speed_shape(speed: Speed) -> dict[str, Any]:
         "turn_seconds": _range(speed.turn_seconds),
         "decode_tokens_per_s": {**_range(speed.decode_tokens_per_s), "at_depth": speed.at_depth},
         "prefill_tokens_per_s": _range(speed.prefill_tokens_per_s),
+        "decode_when_full_tokens_per_s": (
+            {**_range(speed.when_full), "at_depth": speed.full_depth} if speed.when_full is not None else None
+        ),
         "confidence": speed.confidence,
         "bound_by": speed.bound_by,
     }

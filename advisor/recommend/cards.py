@@ -1,6 +1,7 @@
 """Which GPUs take part: a small or busy card can cost more than it brings."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from advisor.host import Device, HostSnapshot, with_devices
 from advisor.recommend.evaluate import Evaluator, Judged
@@ -11,6 +12,9 @@ from advisor.recommend.recommendation import Note, Recommendation
 from advisor.recommend.search import Found, Search, Wishes
 from advisor.recommend.words import layers_text, pace_text, tokens_text
 from advisor.records import NamedTuple
+
+if TYPE_CHECKING:
+    from advisor.quants.rules import QuantRules
 
 
 class Team(NamedTuple):
@@ -42,9 +46,11 @@ def recommend_on(
     policy: Policy,
     intent: Intent,
     wishes: Wishes,
+    quants: "Callable[[], QuantRules] | None" = None,
 ) -> tuple[Recommendation, HostSnapshot]:
     """The best answer over the sets of GPUs worth a try, and the machine with the GPUs left out among its idle ones.
 
+    `quants` reads the rules of quantizations, to say what a smaller one would do; None = it is not said.
     Settings that speak of devices by number, and nothing on the GPUs by wish, leave all of them in.
     """
     pinned = wishes.pinned
@@ -69,7 +75,9 @@ def recommend_on(
     best = min(tried, key=lambda one: (one.cost, -len(one.devices)))
     if not best.found.pool:
         best = tried[-1]
-    answer = recommend_found(best.search, best.found)
+    # nothing on the GPUs: what a smaller quantization could do there is still worth a word
+    wide = tried[0].search if host.devices and not best.devices else None
+    answer = recommend_found(best.search, best.found, quants, wide)
     left = [device for device in host.devices if device not in best.devices]
     if left and best.found.pool:
         whole = next((one for one in tried if one.devices == host.devices), None)

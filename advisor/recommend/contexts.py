@@ -17,6 +17,7 @@ class ContextPoint(NamedTuple):
     device: str  # a device id or "host"
     need_bytes: int
     usable_bytes: int
+    tokens_per_s: float  # with that many tokens in the cache, 0 where it does not fit
 
 
 class ContextRow(NamedTuple):
@@ -85,7 +86,8 @@ def _row(search: Search, request: RequestedSettings, name: str) -> ContextRow:
     for n_ctx in _ends_first(wanted):
         judged = search.judge(request._replace(n_ctx=n_ctx * search.slots))
         device, need, usable = tightest(search, judged)
-        points[n_ctx] = ContextPoint(n_ctx, judged.fits, device, need, usable)
+        rate = search.evaluator.tokens_per_s(judged, n_ctx) if judged.fits else 0.0
+        points[n_ctx] = ContextPoint(n_ctx, judged.fits, device, need, usable, round(rate, 3))
     # after the points, between which buffers are known by now
     longest = search.longest(request, min(256 * search.slots, reach), reach, pinned=False)
     reached = longest is not None and longest.plan.settings.n_ctx >= reach

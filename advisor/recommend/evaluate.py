@@ -13,7 +13,7 @@ from advisor.recommend.budget import Budget, Shortfall, shortfalls
 from advisor.recommend.policy import Intent, Policy
 from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings, RunSettings
-from advisor.speed import Speed, SpeedModel
+from advisor.speed import Constants, Speed, SpeedModel, spilled_seconds, streaming_seconds
 
 if TYPE_CHECKING:
     from advisor.memory.extras import Beside
@@ -47,7 +47,7 @@ class Evaluator:
     ) -> None:  # fmt: skip
         """`beside`, `overheads` and `like` as for Planner."""
         self.spec, self.host, self.engine, self.budget = spec, host, engine, budget
-        self._speed, self._tool = speed, tool
+        self._speed, self._tool, self._beside, self._overheads = speed, tool, beside, overheads
         devices = [
             device._replace(free_bytes=limit.free_bytes) if device.free_bytes != limit.free_bytes else device
             for device, limit in zip(host.devices, budget.devices, strict=True)
@@ -58,6 +58,13 @@ class Evaluator:
         )  # fmt: skip
         self._judged: dict[RequestedSettings, Judged] = {}
         self._n_sketched = 0
+
+    def of(self, spec: ModelSpec) -> "Evaluator":
+        """What judges the same model in another quantization with everything else the same."""
+        speed = SpeedModel(spec, self.host, {}, self._speed.constants)
+        return Evaluator(
+            spec, self.host, self.engine, self.budget, speed, self._tool, self._beside, self._overheads, self
+        )
 
     def judge(self, request: RequestedSettings) -> Judged:
         """Plan `request` and hold it against the budget."""
@@ -102,13 +109,30 @@ class Evaluator:
         """How many candidates were planned."""
         return len(self._judged) + self._n_sketched
 
-    def speed_if_it_fitted(self, judged: Judged, share: float, intent: Intent) -> float:
-        """Tokens/s of a candidate with everything on the GPUs if its weights were `share` of their size."""
-        return self._speed.if_it_fitted(judged.plan, share, intent.turn)
-
     def speed(self, judged: Judged, intent: Intent) -> Speed:
         """Speed of a candidate for the intent's turn."""
         return self._speed.predict(judged.plan, intent.turn, self.budget.ram_usable_bytes)
+
+    def when_full(self, judged: Judged, speed: Speed) -> Speed:
+        """The speed of a candidate with what a full context makes of it."""
+        return self._speed.when_full(judged.plan, speed, self.budget.ram_usable_bytes)
+
+    @property
+    def constants(self) -> Constants:
+        """What the speeds rest on."""
+        return self._speed.constants
+
+    def spilled_seconds(self, judged: Judged, over_bytes: tuple[int, ...]) -> float:
+        """What a token costs more when `over_bytes` of each device spill into system memory."""
+        return spilled_seconds(judged.plan, over_bytes, self._speed.constants)
+
+    def streaming_seconds(self) -> float:
+        """What a token costs a program that streams the 16-bit model's layers."""
+        return streaming_seconds(self.spec.parameters, self._speed.constants)
+
+    def tokens_per_s(self, judged: Judged, depth: int) -> float:
+        """Decode speed of a candidate with `depth` tokens in the cache."""
+        return 1 / self._speed.decode(judged.plan, depth, self.budget.ram_usable_bytes).seconds
 
 
 def fastest_first(layer_bytes: Sequence[int], room_bytes: Sequence[int], speeds: Sequence[float]) -> list[int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from advisor.model.spec import ModelSpec
 from advisor.recommend.contexts import WHOLE, ContextTable, tightest
 from advisor.recommend.evaluate import Judged
@@ -10,6 +12,9 @@ from advisor.recommend.search import Found, Ranked, Search
 from advisor.recommend.words import cache_name, layers_text, pace_text, tokens_text
 from advisor.speed import Speed
 from advisor.units import format_bytes
+
+if TYPE_CHECKING:
+    from advisor.recommend.smaller import Smaller
 
 
 def verdict_of(judged: Judged, fits: bool) -> str:
@@ -197,8 +202,13 @@ def rejected(search: Search, best: Ranked) -> list[Rejected]:
     return out
 
 
-def fixes(search: Search, best: Judged, verdict: str, contexts: ContextTable) -> list[Fix]:
-    """Single changes towards having everything on the GPU (or fitting at all): what is enough first, cheap first."""
+def fixes(
+    search: Search, best: Judged, verdict: str, contexts: ContextTable, smaller: Smaller | None = None
+) -> list[Fix]:
+    """Single changes towards having everything on the GPU (or fitting at all): what is enough first, cheap first.
+
+    `smaller`: a quantization that would do.
+    """
     if verdict == "full" or (verdict == "cpu" and best.fits):
         return []
     every = search.spec.n_layer_all + 1
@@ -228,24 +238,16 @@ def fixes(search: Search, best: Judged, verdict: str, contexts: ContextTable) ->
         offer("-np 1", wished._replace(n_parallel=1), "one conversation at a time")
     if settings.n_ubatch > 256:
         offer("-ub 256", wished._replace(n_ubatch=256), "slower reading of the prompt")
-    weights = sum(device.weights_bytes for device in before.plan.devices) or before.plan.host.weights_bytes
-    bits = 8 * sum(tensor.n_bytes for tensor in search.spec.tensors) / max(search.spec.parameters, 1)
-    if over and weights > over:
-        share = (weights - over) / weights
-        if bits and bits * share >= search.policy.warnings["least_bits_per_weight"]:
-            rate = search.evaluator.speed_if_it_fitted(before, share, search.intent) if has_gpu else 0.0
-            pace = f", about {rate:.0f} tokens/s" if rate else ""
-            change = f"a file of at most {bits * share:.1f} bits a weight instead of {bits:.1f}"
-            out.append(Fix(change, over, f"a smaller quantization loses some quality{pace}", True, rate))
+    if smaller is not None:
+        rate = smaller.speed.decode_tokens_per_s.value
+        saves = sum(tensor.n_bytes for tensor in search.spec.tensors) - smaller.weights_bytes
+        loses = "some" if smaller.bits_per_weight >= search.policy.warnings["much_loss_below_bits"] else "much"
+        costs = f"loses {loses} quality, {pace_text(smaller.speed)}"
+        out.append(Fix(f"a file in {smaller.text}", saves, costs, True, rate))
     if over and place != "host":
         out.append(Fix(f"a card with {format_bytes(over)} more memory", over, "money", True))
     if verdict == "does_not_fit" and best.shorts and best.shorts[0].device == "host":
         lacking = best.shorts[0].over_bytes
-        loaded = sum(device.weights_bytes for device in best.plan.devices) + best.plan.host.weights_bytes
-        left = bits * (loaded - lacking) / loaded
-        if left >= search.policy.warnings["least_bits_per_weight"]:
-            change = f"a file of at most {left:.1f} bits a weight instead of {bits:.1f}"
-            out.append(Fix(change, lacking, "a smaller quantization loses quality; part of it stays on the CPU", True))
         out.append(Fix(f"{format_bytes(lacking)} more system memory", lacking, "money", True))
     out.sort(key=lambda fix: (not fix.enough, fix.costs == "money"))  # otherwise they stand in the order of their price
     return out

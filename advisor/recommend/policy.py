@@ -39,8 +39,11 @@ SCHEMA: dict[str, object] = {
         "table_shows_to_n_ctx": "int",
         "alternative_gain": "number",
         "unusual_n_ubatch_factor": "number",
+        "typical_bits_per_weight": "number 1..32",
+        "typical_weights_share": "number 0.1..1",
+        "smaller_quantizations": ["str 1.."],
     },
-    "warnings": {"dense_cliff_share": "number", "slow_tokens_per_s": "number", "least_bits_per_weight": "number"},
+    "warnings": {"dense_cliff_share": "number", "slow_tokens_per_s": "number", "much_loss_below_bits": "number"},
 }
 
 

@@ -2,41 +2,62 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 from advisor.recommend.contexts import context_table
 from advisor.recommend.evaluate import Evaluator, Judged
 from advisor.recommend.explain import alternatives, fixes, reasons, rejected, summarize, verdict_of
+from advisor.recommend.overflow import overflow_notes
 from advisor.recommend.policy import Intent, Policy
 from advisor.recommend.recommendation import Note, Recommendation
 from advisor.recommend.search import Found, Ranked, Search, Wishes
 from advisor.recommend.warn import warnings
 
+if TYPE_CHECKING:
+    from advisor.quants.rules import QuantRules
 
-def recommend(evaluator: Evaluator, policy: Policy, intent: Intent, wishes: Wishes) -> Recommendation:
+
+def recommend(
+    evaluator: Evaluator, policy: Policy, intent: Intent, wishes: Wishes,
+    quants: Callable[[], QuantRules] | None = None,
+) -> Recommendation:  # fmt: skip
     """The best settings for the intent within the wishes; does_not_fit is an answer with the nearest thing tried."""
     search = Search(evaluator, policy, intent, wishes)
-    return recommend_found(search, search.run())
+    return recommend_found(search, search.run(), quants)
 
 
-def recommend_found(search: Search, found: Found) -> Recommendation:
-    """What a search found, explained."""
+def recommend_found(
+    search: Search, found: Found, quants: Callable[[], QuantRules] | None = None, whole: Search | None = None
+) -> Recommendation:
+    """What a search found, explained.
+
+    `quants` reads the rules of quantizations, to say what a smaller one would do; `whole`: a search over GPUs that the
+    answer leaves out.
+    """
     evaluator, policy, intent, wishes = search.evaluator, search.policy, search.intent, search.wishes
     fits = bool(found.pool)
     if fits:
         best = found.pool[0]
+        best = best._replace(speed=evaluator.when_full(best.judged, best.speed))
     else:
         nearest = nearest_miss(search)
-        best = Ranked(nearest, evaluator.speed(nearest, intent), float("inf"))
+        best = Ranked(nearest, evaluator.when_full(nearest, evaluator.speed(nearest, intent)), float("inf"))
         found = Found((best,), found.floor_n_ctx, found.ceiling_n_ctx)
     verdict = verdict_of(best.judged, fits)
     contexts = context_table(search, best.judged)
     notes = warnings(
         evaluator.spec, evaluator.engine, wishes.pinned, best.judged.plan, evaluator.budget, best.speed, policy
     )
-    changes = fixes(search, best.judged, verdict, contexts)
-    quicker = next((fix for fix in changes if fix.tokens_per_s > 2 * best.speed.decode_tokens_per_s.value), None)
-    if verdict == "partial" and quicker is not None:
-        text = f"{quicker.change[0].upper()}{quicker.change[1:]} would fit the GPU"
-        notes.append(Note("smaller_quantization_faster", f"{text} and give about {quicker.tokens_per_s:.0f} tokens/s."))
+    smaller = None
+    wide = whole or search
+    if quants is not None and verdict != "full" and (wide.evaluator.host.devices or not fits):
+        from advisor.recommend.smaller import smaller_notes, smaller_quantizations
+
+        smaller = smaller_quantizations(wide, best, fits, quants())
+        notes = [*smaller_notes(wide, smaller, best), *notes]
+    changes = fixes(search, best.judged, verdict, contexts, smaller.full or smaller.fits if smaller else None)
+    notes = [*overflow_notes(evaluator, best.judged, best.speed), *notes]
     settings = best.judged.plan.settings
     per_slot = settings.n_ctx if settings.kv_unified else settings.n_ctx_seq
     if fits and wishes.min_n_ctx and per_slot < wishes.min_n_ctx:

@@ -28,16 +28,6 @@ def warnings(
     notes = []
     if plan.refused:
         notes.append(Note("refused", f"The engine refuses these settings: {plan.refused}."))
-    if speed.bound_by == "disk":
-        rate = speed.decode_tokens_per_s.value
-        notes.append(
-            Note(
-                "streams_from_disk",
-                f"Weights do not stay in memory and are read from disk for every token: "
-                f"about {1 / rate:.0f} seconds a token.",
-                "speed.toml: disk",
-            )
-        )
     if spec.n_ctx_train and settings.n_ctx_seq > -(-spec.n_ctx_train // 256) * 256:
         notes.append(
             Note(

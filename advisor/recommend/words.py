@@ -34,10 +34,21 @@ def layers_text(spec: ModelSpec, judged: Judged) -> str:
 
 def pace_text(speed: Speed) -> str:
     """How fast it answers: about 43 tokens/s, about 1.2 seconds a token."""
-    rate = speed.decode_tokens_per_s.value
+    return pace_of(speed.decode_tokens_per_s.value)
+
+
+def pace_of(rate: float) -> str:
+    """The same for a rate in tokens/s."""
     if rate < 1:
         return f"about {1 / rate:.1f} seconds a token" if rate > 0.1 else f"about {1 / rate:,.0f} seconds a token"
     return f"about {rate:.0f} tokens/s" if rate >= 10 else f"about {rate:.1f} tokens/s"
+
+
+def seconds_text(seconds: float) -> str:
+    """A time in words: 4.2 seconds, 47 seconds, 12 minutes."""
+    if seconds >= 120:
+        return f"{seconds / 60:,.0f} minutes"
+    return f"{seconds:.0f} seconds" if seconds >= 10 else f"{seconds:.1f} seconds"
 
 
 def tokens_text(settings: RunSettings, n_ctx: int | None = None) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import tomli
 
 from advisor.host import Cpu, Device, HostSnapshot, Ram
+from advisor.quants.rules import QuantRules, parse_quants
 from advisor.recommend.budget import Budget, make_budget
 from advisor.recommend.cards import recommend_on
 from advisor.recommend.evaluate import Evaluator
@@ -52,6 +53,12 @@ def evaluator(model: str, host: HostSnapshot, *, now: bool = False, keep_free: i
     return Evaluator(spec(model), host, engine(), budget, SpeedModel(spec(model), host, speed_rules()), "server")
 
 
+@functools.cache
+def quant_rules() -> QuantRules:
+    """The shipped rules of quantizations."""
+    return parse_quants(tomli.loads((RULES / "quants.toml").read_text()))
+
+
 def advise(model: str, host: HostSnapshot, intent: str = "balanced", **wishes: Any) -> Recommendation:
     """recommend_on() for a zoo model; keywords are settings to pin, or min_n_ctx, max_n_ctx, min_tokens_per_s."""
     limits = {k: wishes.pop(k) for k in ("min_n_ctx", "max_n_ctx", "min_tokens_per_s") if k in wishes}
@@ -61,5 +68,6 @@ def advise(model: str, host: HostSnapshot, intent: str = "balanced", **wishes: A
         policy(),
         policy().intent(intent),
         Wishes(RequestedSettings(**wishes), **limits),
+        quant_rules,
     )
     return answer

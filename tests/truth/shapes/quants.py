@@ -14,6 +14,7 @@ _F32 = re.compile(
 )
 _AS_CONVERTED = re.compile(r"attn_rel_b|altup|laurel|per_layer_model_proj|time_mix_[avg][12]\.")
 _BASE = {"Q4_K_M": "q4_k", "Q4_K_S": "q4_k", "Q5_K_M": "q5_k", "Q6_K": "q6_k", "Q8_0": "q8_0", "Q3_K_M": "q3_k",
+         "Q3_K_S": "q3_k", "Q5_K_S": "q5_k",
          "Q2_K": "q2_k", "IQ4_XS": "iq4_xs", "IQ4_NL": "iq4_nl", "IQ3_XXS": "iq3_xxs", "IQ2_XXS": "iq2_xxs",
          "Q4_0": "q4_0", "Q5_0": "q5_0", "F16": "f16", "BF16": "bf16", "MXFP4": "q8_0", "F32": "f32"}  # fmt: skip
 # where a row does not divide into blocks of 256

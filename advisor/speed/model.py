@@ -1,0 +1,203 @@
+"""Tokens per second and seconds per turn, as a value with a range and what bounds it.
+
+Decode: t = sum over devices (weights read / rate + cache read at depth / its rate + steps) + hops + disk.
+Prefill: 2 * active parameters / FLOP/s + attention, or the link where host weights are copied in for each batch.
+The constants stand in rules/speed.toml with their sources.
+"""
+
+from collections.abc import Mapping
+from math import ceil
+from typing import Any
+
+from advisor.ggml_types import BY_NAME
+from advisor.host import HostSnapshot
+from advisor.memory.placement import HOST
+from advisor.memory.types import MemoryPlan
+from advisor.model.spec import ModelSpec
+from advisor.records import NamedTuple
+from advisor.speed.constants import Constants, constants_of
+from advisor.speed.reads import attention_flops, cache_read_bytes, facts_of, hops_of
+from advisor.speed.types import Range, Speed, Turn
+
+_SMALLEST_OFFLOADED_BATCH = 32  # tokens from which a GPU takes products of host weights (ggml offload_op)
+
+
+class Decode(NamedTuple):
+    """Seconds for one token, and what they consist of most."""
+
+    seconds: float
+    spread: float
+    bound_by: str
+    confidence: str
+
+
+class SpeedModel:
+    """Speed of one model on one machine for any plan; what does not depend on the plan is worked out once."""
+
+    def __init__(
+        self, spec: ModelSpec, host: HostSnapshot, rules: Mapping[str, Any], constants: Constants | None = None
+    ) -> None:
+        """`constants`: measured ones in place of those that `rules`, a checked speed.toml, has for `host`."""
+        self._spec = spec
+        self._facts = facts_of(spec)
+        self.constants = constants if constants is not None else constants_of(host, rules, spec.path)
+        self._reads: dict[tuple[int, str, str, tuple[int, ...]], tuple[tuple[int, float], ...]] = {}
+
+    @property
+    def read_rates(self) -> tuple[float, ...]:
+        """Bytes per second that decoding gets out of each GPU's memory."""
+        return tuple(device.read_bytes_per_s for device in self.constants.devices)
+
+    def predict(self, plan: MemoryPlan, turn: Turn, available_ram_bytes: int) -> Speed:
+        """Speed of `plan` for `turn`; `available_ram_bytes` decides whether host weights stay in RAM."""
+        depth = max(min(turn.depth_tokens, plan.settings.n_ctx_seq - turn.answer_tokens), 0)
+        decode = self.decode(plan, depth, available_ram_bytes)
+        prefill_s, prefill_spread, prefill_bound = self._prefill(plan, turn, depth, available_ram_bytes)
+        read_s, answer_s = turn.prompt_tokens * prefill_s, turn.answer_tokens * decode.seconds
+        turn_spread = (read_s * prefill_spread + answer_s * decode.spread) / ((read_s + answer_s) or 1.0)
+        return Speed(
+            turn_seconds=_range(read_s + answer_s, turn_spread),
+            decode_tokens_per_s=_range(1 / decode.seconds, decode.spread),
+            prefill_tokens_per_s=_range(1 / prefill_s, prefill_spread),
+            at_depth=depth,
+            confidence=decode.confidence,
+            bound_by="disk" if prefill_bound == "disk" else decode.bound_by,
+        )
+
+    def when_full(self, plan: MemoryPlan, speed: Speed, available_ram_bytes: int) -> Speed:
+        """`speed` of `plan` with the figure for a full context added."""
+        depth = plan.settings.n_ctx_seq
+        decode = self.decode(plan, depth, available_ram_bytes)
+        return speed._replace(when_full=_range(1 / decode.seconds, decode.spread), full_depth=depth)
+
+    def decode(self, plan: MemoryPlan, depth: int, available_ram_bytes: int) -> Decode:
+        """One token with `depth` tokens in the cache."""
+        constants, settings = self.constants, plan.settings
+        reads = self.cache_reads(plan, depth)
+        cache_factor = 1.0 if plan.flash_attn else constants.no_flash_factor
+        if BY_NAME[settings.cache_type_k.lower()].is_quantized:
+            cache_factor *= constants.quantized_cache_factor
+        parts: list[tuple[float, float, str]] = []  # seconds, spread, bound
+        confidences = []
+        for index, device in enumerate(constants.devices):
+            n_bytes, (cache, latent) = plan.read_device_bytes[index], reads[index]
+            if not n_bytes and not cache:
+                continue
+            reading = n_bytes / device.read_bytes_per_s
+            attending = cache / (cache_factor * device.cache_bytes_per_s)
+            attending = max(attending, latent / (constants.latent_flops_factor * device.flops))
+            steps = device.step_seconds * self._steps(plan, index)
+            if device.slow_expert_types:
+                steps += device.slow_expert_seconds * self._slow_stacks(plan, index, device.slow_expert_types)
+            bound = "compute" if steps > reading + attending else "gpu bandwidth"
+            parts.append(((reading + attending + steps) * device.decode_factor, device.spread, bound))
+            confidences.append(device.confidence)
+        on_host = plan.read_host_bytes + reads[HOST][0]
+        if on_host:
+            host = constants.host
+            seconds = (plan.read_host_bytes + reads[HOST][0] / cache_factor) / host.read_bytes_per_s
+            parts.append((seconds * host.decode_factor, host.spread, "ram bandwidth"))
+            confidences.append(host.confidence)
+            missing = plan.host.weights_bytes + plan.host.cache_bytes - available_ram_bytes
+            if missing > 0:
+                parts.append((self._disk_seconds(plan, missing), host.disk_spread, "disk"))
+                confidences.append("low")
+        if not parts:
+            return Decode(1e-9, 0.5, "compute", "low")
+        parts.append((hops_of(plan) * constants.hop_seconds, 0.5, parts[-1][2]))
+        total = sum(part[0] for part in parts)
+        confidence = next((word for word in ("low", "formula") if word in confidences), "calibrated")
+        spread = sum(part[0] * part[1] for part in parts) / total
+        return Decode(total, spread, max(parts, key=lambda part: part[0])[2], confidence)
+
+    def _steps(self, plan: MemoryPlan, index: int) -> float:
+        """Steps of the blocks on a device: one a block, more for experts and for a recurrent state."""
+        extra = self.constants.devices[index].extra_steps
+        return sum(
+            1 + extra * experts + extra * state
+            for (experts, state), place in zip(self._facts.steps, plan.placement, strict=False)
+            if place == index
+        )
+
+    def _slow_stacks(self, plan: MemoryPlan, index: int, types: tuple[str, ...]) -> int:
+        return sum(
+            count
+            for (block, name), count in self._facts.expert_stacks.items()
+            if name in types and plan.placement[block] == index and block >= plan.settings.n_cpu_moe
+        )
+
+    def cache_reads(self, plan: MemoryPlan, depth: int) -> tuple[tuple[int, float], ...]:
+        """Cache bytes read per token at `depth` and arithmetic over latent ones: per device, the host last."""
+        settings = plan.settings
+        key = (depth, settings.cache_type_k, settings.cache_type_v, plan.placement if settings.kv_offload else ())
+        known = self._reads.get(key)
+        if known is None:
+            n_bytes = [0] * (len(self.constants.devices) + 1)
+            flops = [0.0] * len(n_bytes)
+            for layer in self._spec.layers:
+                at = plan.placement[layer.il] if settings.kv_offload else HOST
+                n_bytes[at] += cache_read_bytes(layer, settings, depth)
+                if layer.attention == "latent":
+                    flops[at] += attention_flops(layer, depth)
+            known = self._reads[key] = tuple(zip(n_bytes, flops, strict=True))
+        return known
+
+    def _disk_seconds(self, plan: MemoryPlan, missing: int) -> float:
+        """Seconds a token waits for the disk when `missing` bytes of host weights do not stay in RAM.
+
+        Of a dense model everything on the host is read again for every token: what is read last pushes out the first.
+        """
+        rate = self.constants.host.disk_bytes_per_s
+        weights = max(plan.host.weights_bytes, 1)
+        if self._spec.n_expert:
+            cold = min(missing / weights, 1.0) * self.constants.cold_read_ahead
+            return float(min(plan.read_host_bytes * cold, weights) / rate)
+        return float(plan.read_host_bytes / rate)
+
+    def _prefill(self, plan: MemoryPlan, turn: Turn, depth: int, available_ram_bytes: int) -> tuple[float, float, str]:
+        """(seconds per prompt token, relative spread, "compute", "link" or "disk")."""
+        constants, facts, settings = self.constants, self._facts, plan.settings
+        prompt = turn.prompt_tokens or settings.n_ubatch
+        batch = min(settings.n_ubatch, prompt)
+        batches = ceil(prompt / batch) / prompt  # per token
+        rows = max(batch * facts.used_share, 1.0)
+        attention = [0.0] * (len(constants.devices) + 1)
+        for layer in self._spec.layers:
+            attention[plan.placement[layer.il]] += attention_flops(layer, depth + prompt // 2)
+        n_blocks = len(self._spec.layers)
+        counts = [plan.placement[:n_blocks].count(index) for index in range(len(constants.devices))]
+        kept = 1 - plan.host_expert_blocks / facts.expert_blocks if facts.expert_blocks else 1.0
+        seconds, spread = 0.0, 0.0
+        for index, device in enumerate(constants.devices):
+            share = counts[index] / n_blocks
+            experts = facts.expert_parameters * kept * (1 + device.expert_rows / rows)
+            compute = 2 * share * (facts.dense_parameters + experts) / device.flops
+            # every expert is read for a batch, whatever a single token uses
+            reading = plan.devices[index].weights_bytes * batches / device.read_bytes_per_s
+            own = max(compute, reading) + attention[index] / device.attention_flops
+            seconds += own
+            spread += own * device.prefill_spread
+        on_cpu = 1 - sum(counts) / n_blocks
+        parameters = on_cpu * facts.dense_parameters
+        parameters += facts.expert_parameters * (on_cpu + (1 - on_cpu) * (1 - kept))
+        bound = "compute"
+        if parameters:
+            own = attention[HOST] / constants.host.flops
+            weights = max(plan.host.weights_bytes - facts.input_bytes, 0)
+            fastest = max(constants.devices, key=lambda device: device.flops, default=None)
+            if fastest is not None and settings.op_offload and batch >= _SMALLEST_OFFLOADED_BATCH:
+                link = max(device.link_bytes_per_s for device in constants.devices)
+                own += weights * batches / link + 2 * parameters / fastest.flops
+                bound = "link"
+            else:
+                own += 2 * parameters / constants.host.flops
+            if plan.host.weights_bytes + plan.host.cache_bytes > available_ram_bytes:
+                own += weights * batches / constants.host.disk_bytes_per_s
+                bound = "disk"
+            seconds += own
+            spread += own * constants.host.spread
+        return max(seconds, 1e-9), spread / seconds if seconds else 0.5, bound
+
+
+def _range(value: float, spread: float) -> Range:
+    return Range(value, value * (1 - spread), value * (1 + spread))

@@ -1,0 +1,82 @@
+"""What one token costs besides its weights: the cache it reads, the steps of each block, attention's arithmetic."""
+
+from advisor.ggml_types import BY_NAME, GGML_TYPES, row_bytes
+from advisor.memory.placement import HOST
+from advisor.memory.types import MemoryPlan
+from advisor.model.spec import LayerSpec, ModelSpec
+from advisor.records import NamedTuple
+from advisor.settings import RunSettings
+
+
+class ModelFacts(NamedTuple):
+    """What speed needs of a model, whatever the plan. Parameters are those that one token multiplies."""
+
+    dense_parameters: float  # without the output, which a prompt needs once
+    expert_parameters: float
+    expert_blocks: int
+    used_share: float  # of the experts, by one token
+    input_bytes: int  # looked up by row on the CPU, never read whole
+    expert_stacks: dict[tuple[int, str], int]  # (block, type name) -> expert tensors
+    steps: tuple[tuple[bool, bool], ...]  # per block: has experts, has a recurrent state
+
+
+def facts_of(spec: ModelSpec) -> ModelFacts:
+    """Sum up the tensors once."""
+    used = spec.n_expert_used / spec.n_expert if spec.n_expert else 1.0
+    dense, experts, input_bytes = 0.0, 0.0, 0
+    stacks: dict[tuple[int, str], int] = {}
+    for tensor in spec.tensors:
+        if tensor.place == "skipped":
+            continue
+        if tensor.place == "input":
+            input_bytes += tensor.n_bytes
+            continue
+        count = 1
+        for extent in tensor.shape:
+            count *= extent
+        if "exps." in tensor.name:
+            experts += count * used
+            key = (tensor.block, GGML_TYPES[tensor.ggml_type].name)
+            stacks[key] = stacks.get(key, 0) + (len(tensor.shape) > 2)
+        elif tensor.place != "output":
+            dense += count
+    return ModelFacts(
+        dense_parameters=dense,
+        expert_parameters=experts,
+        expert_blocks=sum(1 for layer in spec.layers if layer.n_ff_expert),
+        used_share=used,
+        input_bytes=input_bytes,
+        expert_stacks=stacks,
+        steps=tuple((layer.n_ff_expert > 0, layer.recurrent_state > 0) for layer in spec.layers),
+    )
+
+
+def cache_read_bytes(layer: LayerSpec, settings: RunSettings, depth_tokens: int) -> int:
+    """Bytes of this block's cache that one token reads at `depth_tokens`; state is read and written back."""
+    total = 8 * (layer.recurrent_conv + layer.recurrent_state)
+    if layer.attention == "none":
+        return total
+    per_cell = row_bytes(BY_NAME[settings.cache_type_k.lower()], layer.k_width + layer.indexer_head_size)
+    per_cell += row_bytes(BY_NAME[settings.cache_type_v.lower()], layer.v_width)
+    return total + cells_of(layer, depth_tokens) * per_cell
+
+
+def cells_of(layer: LayerSpec, depth_tokens: int) -> int:
+    """Tokens that this block attends to at that depth."""
+    return min(depth_tokens, layer.n_window) if layer.n_window else depth_tokens
+
+
+def attention_flops(layer: LayerSpec, depth_tokens: int) -> float:
+    """Arithmetic of one token's attention in this block: scores and their sum over the values."""
+    if layer.attention == "none":
+        return 0.0
+    return 2.0 * layer.n_head * (layer.head_size_k + layer.head_size_v) * cells_of(layer, depth_tokens)
+
+
+def hops_of(plan: MemoryPlan) -> int:
+    """How often one token's activations go from one device to another or to the CPU and back."""
+    changes = sum(a != b for a, b in zip(plan.placement, plan.placement[1:], strict=False))
+    hops = changes + 2 * plan.host_expert_blocks
+    if not plan.settings.kv_offload:
+        hops += 2 * sum(place != HOST for place in plan.placement[:-1])
+    return hops
