@@ -1,0 +1,165 @@
+"""What to let an engine do to learn how fast this CPU is, and what its answers say.
+
+A trial is a model of zeros, as large as it must be to come from memory and as small as it can be. Times differ in what
+a trial has more of than another: weights of one storage type, blocks, vocabulary, attention. Attention of one token
+over an f16 cache costs, by ggml-cpu's flash attention (ggml_compute_forward_flash_attn_ext_f16, b11434), a dot product,
+an exponential and a weighted sum for every head and token of the cache, and fetching keys and values that lie between
+those of other heads; the tokens are dealt to the threads by the padded size of the cache.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from advisor.calibration import CpuTimes, HeadTimes, TypeTimes
+from advisor.ggml_types import BY_NAME, row_bytes
+from advisor.records import NamedTuple
+from advisor.units import MIB, round_up
+
+CELLS_PADDING = 256  # n_kv grows by this many tokens (llama_kv_cache::get_n_kv)
+SPLIT_FROM_CELLS = 512  # tokens of the cache are dealt to the threads from here on, heads below
+PROMPT_TOKENS = 64
+DEPTH_TOKENS = 1000  # with the answer just below a multiple of the padding
+_TYPES = (
+    "q4_K", "q6_K", "q8_0", "q5_K", "f16", "q4_0", "q5_0", "iq4_xs", "q3_K", "bf16", "q2_K", "iq4_nl", "mxfp4",
+    "q5_1", "q4_1", "iq3_s", "iq3_xxs", "iq2_s", "iq2_xs", "iq2_xxs", "f32",
+)  # fmt: skip
+_HEAD_SIZES = (64, 128, 256)
+_LEAST_SECONDS = 1e-9
+
+
+class Trial(NamedTuple):
+    """One model of zeros. `what`: "type" | "blocks" | "vocabulary" | "shared" | "apart" (heads with and without GQA)."""
+
+    what: str
+    kind: str  # storage type of the matrices
+    output: str  # and of the output
+    n_layer: int
+    n_embd: int
+    n_ff: int
+    n_head: int
+    n_head_kv: int
+    head_size: int
+    n_vocab: int
+
+    @property
+    def tensors(self) -> tuple[tuple[str, tuple[int, ...], str], ...]:
+        """(name, shape with ne0 first, type) of the file, architecture llama."""
+        q, kv = self.n_head * self.head_size, self.n_head_kv * self.head_size
+        found: list[tuple[str, tuple[int, ...], str]] = [("token_embd.weight", (self.n_embd, self.n_vocab), self.kind)]
+        for block in range(self.n_layer):
+            for name, shape, kind in (
+                ("attn_norm", (self.n_embd,), "f32"), ("attn_q", (self.n_embd, q), self.kind),
+                ("attn_k", (self.n_embd, kv), self.kind), ("attn_v", (self.n_embd, kv), self.kind),
+                ("attn_output", (q, self.n_embd), self.kind), ("ffn_norm", (self.n_embd,), "f32"),
+                ("ffn_gate", (self.n_embd, self.n_ff), self.kind), ("ffn_up", (self.n_embd, self.n_ff), self.kind),
+                ("ffn_down", (self.n_ff, self.n_embd), self.kind),
+            ):  # fmt: skip
+                found.append((f"blk.{block}.{name}.weight", shape, kind))
+        return (*found, ("output_norm.weight", (self.n_embd,), "f32"),
+                ("output.weight", (self.n_embd, self.n_vocab), self.output))  # fmt: skip
+
+    @property
+    def block_parameters(self) -> int:
+        """Parameters that one token of a prompt multiplies: without the output."""
+        q, kv = self.n_head * self.head_size, self.n_head_kv * self.head_size
+        return self.n_layer * self.n_embd * (2 * q + 2 * kv + 3 * self.n_ff)
+
+    def read_bytes(self) -> dict[str, int]:
+        """Bytes that one token reads, by type."""
+        found: dict[str, int] = {}
+        for name, shape, kind in self.tensors:
+            if len(shape) == 2 and name != "token_embd.weight":
+                found[kind] = found.get(kind, 0) + row_bytes(BY_NAME[kind.lower()], shape[0]) * shape[1]
+        return found
+
+    @property
+    def deep(self) -> bool:
+        """Whether it is also timed with DEPTH_TOKENS in the cache."""
+        return self.what in ("shared", "apart")
+
+
+class Timed(NamedTuple):
+    """A trial's answer; seconds per token."""
+
+    trial: Trial
+    decode_s: float
+    prefill_s: float | None = None  # a token of a prompt of PROMPT_TOKENS
+    deep_s: float | None = None
+
+
+def trials(cache_bytes: int, used_types: Sequence[str] = (), used_heads: Sequence[int] = ()) -> tuple[Trial, ...]:
+    """What to try, the most telling first. `cache_bytes`: the CPU's last cache; types and heads of models at hand."""
+    target = min(max(4 * cache_bytes, 128 * MIB), 512 * MIB)
+    known = [name for name in (*used_types, *_TYPES) if name in _TYPES]
+    by_type = [_of_type(name, target) for name in dict.fromkeys(known)]
+    heads = [size for size in dict.fromkeys((*used_heads, *_HEAD_SIZES)) if 32 <= size <= 512 and size % 8 == 0]
+    vocabulary = min(round_up(2 * cache_bytes // 1024, 1024), 262144)  # its output sweeps the cache between tokens
+    deep = [
+        Trial(what, "q8_0", "f16", 4, 512, 256, n_head, n_head_kv, size, vocabulary)
+        for size in heads[:6]
+        for what, n_head, n_head_kv in (("shared", 32, 4), ("apart", 16, 16))
+    ]
+    small = [
+        Trial("blocks", "q8_0", "q8_0", 96, 128, 128, 2, 2, 64, 512),
+        Trial("vocabulary", "q8_0", "q8_0", 2, 64, 64, 1, 1, 64, 131072),
+    ]
+    first = [entry for entry in by_type if entry.kind == "q8_0" or entry.kind == "f16"]  # the others rest on these
+    return (*first, *small, *(entry for entry in by_type[:5] if entry not in first), *deep[:4],
+            *(entry for entry in by_type[5:] if entry not in first), *deep[4:])  # fmt: skip
+
+
+def _of_type(name: str, target_bytes: int) -> Trial:
+    one = Trial("type", name, name, 1, 1024, 4096, 8, 8, 128, 2048)
+    per_block = sum(one.read_bytes().values()) - row_bytes(BY_NAME[name.lower()], 1024) * 2048
+    return one._replace(n_layer=min(max(round(target_bytes / per_block), 2), 16))
+
+
+def fit(timed: Sequence[Timed], engine: str, build: int | None) -> CpuTimes | None:
+    """The CPU's times; None without the trial that the others rest on."""
+    by_kind = {entry.trial.kind: entry for entry in timed if entry.trial.what == "type"}
+    base = by_kind.get("q8_0")
+    blocks = next((entry for entry in timed if entry.trial.what == "blocks"), None)
+    if base is None or blocks is None:
+        return None
+    choosing = next((entry for entry in timed if entry.trial.what == "vocabulary"), None)
+    block_s, vocabulary_s, rates = 0.0, 0.0, {}
+    for _ in range(8):  # each rests on the others; they hardly change after the third time
+        rates = {
+            kind: sum(entry.trial.read_bytes().values())
+            / max(entry.decode_s - _beside(entry.trial, block_s, vocabulary_s), entry.decode_s / 4)
+            for kind, entry in by_kind.items()
+        }
+        block_s = max(blocks.decode_s - _reading(blocks.trial, rates), 0.0) / blocks.trial.n_layer
+        if choosing is not None:
+            left = choosing.decode_s - _reading(choosing.trial, rates) - block_s * choosing.trial.n_layer
+            vocabulary_s = max(left, 0.0) / choosing.trial.n_vocab
+    types = tuple(
+        TypeTimes(kind, rates[kind], 2 * entry.trial.block_parameters / entry.prefill_s if entry.prefill_s else None)
+        for kind, entry in by_kind.items()
+    )
+    return CpuTimes(engine, build, block_s, vocabulary_s, types, _heads(timed))
+
+
+def _beside(trial: Trial, block_s: float, vocabulary_s: float) -> float:
+    return trial.n_layer * block_s + trial.n_vocab * vocabulary_s
+
+
+def _reading(trial: Trial, rates: Mapping[str, float]) -> float:
+    return sum(n_bytes / rates[kind] for kind, n_bytes in trial.read_bytes().items())
+
+
+def _heads(timed: Sequence[Timed]) -> tuple[HeadTimes, ...]:
+    """Of each head size both trials: with n heads to a key head an n-th of the fetching falls on each."""
+    pairs: dict[tuple[int, str], tuple[float, int]] = {}
+    for entry in timed:
+        if entry.deep_s is not None:
+            trial = entry.trial
+            cells = trial.n_layer * trial.n_head * round_up(DEPTH_TOKENS, CELLS_PADDING)
+            seconds = max((entry.deep_s - entry.decode_s) / cells, _LEAST_SECONDS)
+            pairs[trial.head_size, trial.what] = (seconds, trial.n_head // trial.n_head_kv)
+    found = []
+    for size in sorted({size for size, _ in pairs}):
+        shared, apart = pairs.get((size, "shared")), pairs.get((size, "apart"))
+        if shared is not None and apart is not None:
+            row = max((apart[0] - shared[0]) / (1 - 1 / shared[1]), 0.0)
+            found.append(HeadTimes(size, max(apart[0] - row, _LEAST_SECONDS), row))
+    return tuple(found)
