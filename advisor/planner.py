@@ -14,7 +14,7 @@ from advisor.recommend.evaluate import Evaluator
 from advisor.recommend.policy import Intent, parse_policy
 from advisor.recommend.recommend import recommend
 from advisor.recommend.recommendation import Recommendation
-from advisor.recommend.search import Wishes
+from advisor.recommend.search import Search, Wishes
 from advisor.recommend.warn import cache_ram_mib
 from advisor.speed import SpeedModel
 
@@ -43,6 +43,10 @@ class Planner:
         """The intent of that name ("balanced", "parallel:4"). Raises UsageError."""
         return self.policy.intent(text)
 
+    def budget(self, host: HostSnapshot) -> Budget:
+        """What may be used of `host`."""
+        return make_budget(host, self.policy, **self._margins)  # type: ignore[arg-type]
+
     def evaluator(
         self,
         spec: ModelSpec,
@@ -56,7 +60,7 @@ class Planner:
         `like`: the evaluator of the same model in another quantization on the same machine.
         """
         host = host or self.host
-        budget = limits or make_budget(host, self.policy, **self._margins)  # type: ignore[arg-type]
+        budget = limits or self.budget(host)
         speed = SpeedModel(spec, host, self._speed_rules)
         return Evaluator(spec, host, self.engine, budget, speed, self._tool, beside, self._overheads, like)
 
@@ -71,6 +75,12 @@ class Planner:
         return recommend_on(
             self.host, lambda host: self.evaluator(spec, beside, host), self.policy, intent, wishes, quants
         )
+
+    def search(
+        self, spec: ModelSpec, intent: Intent, wishes: Wishes, host: HostSnapshot, beside: Beside | None = None
+    ) -> Search:
+        """The search on exactly the GPUs of `host`, for whoever wants more of it than the best answer."""
+        return Search(self.evaluator(spec, beside, host), self.policy, intent, wishes)
 
     def recommend_within(
         self, spec: ModelSpec, intent: Intent, wishes: Wishes, host: HostSnapshot, limits: Budget, beside: Beside | None

@@ -25,6 +25,8 @@ VERBS = {
     "recommend": ("advisor.cli.recommend", "settings for a model on this machine, and why"),
     "estimate": ("advisor.cli.estimate", "memory and speed of exactly these settings, or of a pasted command line"),
     "check": ("advisor.cli.check", "whether these settings fit what is free now, for ExecStartPre="),
+    "compare": ("advisor.cli.compare", "models, quantizations or cards side by side"),
+    "plot": ("advisor.cli.plot", "memory against context and speed against layers as a picture or a page"),
     "inspect": ("advisor.cli.inspect", "what a model file is"),
     "quants": ("advisor.cli.quants", "every quantization of a model: bytes, fit, longest context, speed, quality"),
     "verify": ("advisor.cli.verify", "ask the installed engine, without loading weights, and compare"),

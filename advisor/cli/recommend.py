@@ -7,7 +7,14 @@ from typing import Any
 import click
 
 from advisor.cli.numbers import whole
-from advisor.cli.options import engine_options, hardware_options, settings_options, take_hardware, take_settings
+from advisor.cli.options import (
+    HardwareChoice,
+    engine_options,
+    hardware_options,
+    settings_options,
+    take_hardware,
+    take_settings,
+)
 from advisor.errors import UsageError
 from advisor.gguf_header.types import GgufHeader
 from advisor.recommend.budget import Budget
@@ -32,6 +39,10 @@ EXIT_STATUS = {"full": 0, "cpu": 0, "partial": 3, "does_not_fit": 4}
     help="exact: every setting; safe: the engine fits the layers",
 )
 @click.option("--output", metavar="FILE", help="also write a llama-server model preset (.ini)")
+@click.option(
+    "--what-gpu", is_flag=True, help="the classes of GPU that hold all of it at the wished context, fewest cards first"
+)
+@click.option("--plot", is_flag=True, help="also draw memory against context and speed against layers")
 @click.option("--verify", is_flag=True, help="ask the installed engine about the answer, plan again where it differs")
 @click.option("--engine-binary", metavar="PATH", help="the llama-server to ask with --verify (default: on PATH)")
 @settings_options
@@ -53,6 +64,11 @@ def command(model: str, **values: Any) -> int:
     wishes = Wishes(pinned, values["min_ctx"], values["max_ctx"], values["min_tps"])
     if values["mode"] == "safe":
         _check_safe(pinned)
+    if values["what_gpu"]:
+        _check_what_gpu(hardware, pinned, values)
+        hardware = hardware._replace(no_gpu=True)
+    if values["plot"] and values["as_json"]:
+        raise UsageError("--plot draws, --json does not; 'advisor plot MODEL --json' gives the points.")
     _check(wishes.min_n_ctx, wishes.max_n_ctx, wishes.min_tokens_per_s)
     header = app.header(model)
     spec = app.model(header, load_mtp="draft-mtp" in pinned.spec_type)
@@ -65,6 +81,10 @@ def command(model: str, **values: Any) -> int:
         app, host, engine, tool=values["tool"], now=hardware.now, keep_free_bytes=hardware.keep_free_bytes
     )
     intent = planner.intent(values["intent"])
+    if values["what_gpu"]:
+        from advisor.cli.what_gpu import answer_what_gpu
+
+        return answer_what_gpu(app, planner, spec, intent, wishes, beside, values)
     n_devices = len(host.devices)
     answer, host = planner.recommend(spec, intent, wishes, beside, smaller=True)
     if answer.chosen.plan.refused is not None:  # what is pinned leaves nothing that the engine takes
@@ -106,7 +126,15 @@ def command(model: str, **values: Any) -> int:
         from advisor.cli.render_recommend import render_recommendation
         from advisor.cli.terminal import Screen
 
-        lines = render_recommendation(answer, spec, host, engine, line, Screen())
+        screen = Screen()
+        lines = render_recommendation(answer, spec, host, engine, line, screen)
+        if values["plot"]:
+            from advisor.cli.render_curves import curve_lines
+            from advisor.recommend.curves import memory_curves, speed_curves
+
+            search = planner.search(spec, intent, wishes, host, beside)
+            drawn = curve_lines(memory_curves(search, answer.chosen), speed_curves(search, answer.chosen), screen)
+            lines = [*lines[:-1], *drawn, "", lines[-1]]  # where the figures come from stays last
         print("\n".join(lines))
     if written:
         click.echo(written, err=True)
@@ -117,6 +145,25 @@ def command(model: str, **values: Any) -> int:
 
 def _check_safe(pinned: RequestedSettings) -> None:
     """llama.cpp's fit gives up where layers are placed by hand (common/fit.cpp, common_fit_params)."""
+    for flag in _placed(pinned):
+        raise UsageError(f"--mode safe leaves the layers to the engine's own fit, {flag} places them; give one.")
+
+
+def _check_what_gpu(hardware: HardwareChoice, pinned: RequestedSettings, values: dict[str, Any]) -> None:
+    given = {
+        "--gpu": hardware.gpus,
+        "--no-gpu": hardware.no_gpu,
+        "--hardware": hardware.hardware_file,
+        "--plot": values["plot"],
+        "--verify": values["verify"],
+        "--output": values["output"],
+    }
+    for flag in [*(flag for flag, value in given.items() if value), *_placed(pinned)]:
+        raise UsageError(f"--what-gpu looks for cards that hold everything, which {flag} contradicts; leave it away.")
+
+
+def _placed(pinned: RequestedSettings) -> list[str]:
+    """The flags given that place layers or experts."""
     placed = {
         "-ngl": pinned.n_gpu_layers is not None,
         "-ts": pinned.tensor_split,
@@ -126,9 +173,7 @@ def _check_safe(pinned: RequestedSettings) -> None:
         "--n-cpu-moe": pinned.n_cpu_moe,
         "--cpu-moe": pinned.cpu_moe,
     }
-    for flag, given in placed.items():
-        if given:
-            raise UsageError(f"--mode safe leaves the layers to the engine's own fit, {flag} places them; give one.")
+    return [flag for flag, given in placed.items() if given]
 
 
 def _check(min_ctx: int | None, max_ctx: int | None, min_tps: float | None) -> None:

@@ -17,17 +17,22 @@ from advisor.units import format_bytes
 
 def headline(spec: ModelSpec, host: HostSnapshot, budget: Budget, screen: Screen) -> list[str]:
     """Which model, on which machine."""
-    size = f" · {format_bytes(spec.file_bytes)}" if spec.file_bytes else ""
-    trained = f" · trained for {spec.n_ctx_train:,} tokens" if spec.n_ctx_train else ""
-    model = f"{screen.paint(clean(spec.name), 'bold')}: {clean(spec.architecture)} {spec.quantization}{size}{trained}"
     cards = [
         f"{clean(real.name)} ({format_bytes(limit.free_bytes)} of {format_bytes(limit.total_bytes)} free)"
         for real, limit in zip(host.devices, budget.devices, strict=True)
     ]
     ram = f"{format_bytes(budget.ram_available_bytes)} of {format_bytes(budget.ram_total_bytes)} system memory free"
     machine = " + ".join(cards) if cards else "no GPU"
+    return [*model_line(spec, screen), *screen.wrap(f"on {machine}, {ram}", "   ", "")]
+
+
+def model_line(spec: ModelSpec, screen: Screen) -> list[str]:
+    """Which model."""
+    size = f" · {format_bytes(spec.file_bytes)}" if spec.file_bytes else ""
+    trained = f" · trained for {spec.n_ctx_train:,} tokens" if spec.n_ctx_train else ""
+    model = f"{screen.paint(clean(spec.name), 'bold')}: {clean(spec.architecture)} {spec.quantization}{size}{trained}"
     dot = screen.symbol("·", "-")
-    return [*screen.wrap(model.replace("·", dot), "  ", ""), *screen.wrap(f"on {machine}, {ram}", "   ", "")]
+    return screen.wrap(model.replace("·", dot), "  ", "")
 
 
 def memory_lines(plan: MemoryPlan, budget: Budget, screen: Screen) -> list[str]:

@@ -63,7 +63,8 @@ def _summary(table: Table, best: Row | None, spec: ModelSpec) -> str:
     if fit.verdict == "full":
         where = "the GPU" if len(fit.judged.plan.devices) == 1 else f"{len(fit.judged.plan.devices)} GPUs"
         reach = f"up to {fit.max_n_ctx:,} tokens, " if fit.max_n_ctx else ""
-        return f"{_sized(best)} loses least of those that fit {where} whole: {reach}{_pace(best, spec)}."
+        why = "loses least" if best.quality is not None else "is the largest"
+        return f"{_sized(best)} {why} of those that fit {where} whole: {reach}{_pace(best, spec)}."
     smallest = min(_fitting(table, fit.verdict), key=lambda row: row.weights_bytes or 0)
     span = f"{_sized(best)} gives {_pace(best, spec)}"
     if smallest is not best:
@@ -116,7 +117,7 @@ def _rows(table: Table, spec: ModelSpec, screen: Screen) -> list[str]:
 
 def _legend(table: Table, screen: Screen) -> list[str]:
     """What the marks and the last column mean."""
-    parts = []
+    parts = ["weights as llama-quantize makes them from the F16 or BF16 original"]
     if any(row.files for row in table.rows):
         parts.append(f"{screen.symbol('●', '*')} on disk")
     if any(row.needs_imatrix and not row.files for row in table.rows):
@@ -127,7 +128,7 @@ def _legend(table: Table, screen: Screen) -> list[str]:
             f"KLD: published {figure.measure.removesuffix(' from BF16')}, 0 is no loss, of {figure.model} "
             f"(llama.cpp, tools/perplexity); this model may lose more or less"
         )
-    return [screen.paint(line, "dim") for line in screen.wrap("; ".join(parts) + ".", "  ", "  ")] if parts else []
+    return [screen.paint(line, "dim") for line in screen.wrap("; ".join(parts) + ".", "  ", "  ")]
 
 
 def _files(table: Table, screen: Screen) -> list[str]:

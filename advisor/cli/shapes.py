@@ -142,18 +142,19 @@ def host_shape(plan: MemoryPlan, budget: Budget) -> dict[str, Any]:
     }
 
 
-def _range(value: Range) -> dict[str, float]:
+def range_shape(value: Range) -> dict[str, float]:
+    """A figure with its bounds."""
     return {"value": round(value.value, 3), "low": round(value.low, 3), "high": round(value.high, 3)}
 
 
 def speed_shape(speed: Speed) -> dict[str, Any]:
     """Speed with ranges."""
     return {
-        "turn_seconds": _range(speed.turn_seconds),
-        "decode_tokens_per_s": {**_range(speed.decode_tokens_per_s), "at_depth": speed.at_depth},
-        "prefill_tokens_per_s": _range(speed.prefill_tokens_per_s),
+        "turn_seconds": range_shape(speed.turn_seconds),
+        "decode_tokens_per_s": {**range_shape(speed.decode_tokens_per_s), "at_depth": speed.at_depth},
+        "prefill_tokens_per_s": range_shape(speed.prefill_tokens_per_s),
         "decode_when_full_tokens_per_s": (
-            {**_range(speed.when_full), "at_depth": speed.full_depth} if speed.when_full is not None else None
+            {**range_shape(speed.when_full), "at_depth": speed.full_depth} if speed.when_full is not None else None
         ),
         "confidence": speed.confidence,
         "bound_by": speed.bound_by,

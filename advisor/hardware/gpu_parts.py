@@ -12,7 +12,8 @@ from advisor.records import NamedTuple
 
 GIB = 1 << 30
 _VENDORS = ("nvidia", "amd", "intel", "apple")
-_SHARED_KEYS = ("vendor", "backend", "memory_kind", "compute_capability", "pcie", "source")
+_MARKETS = ("desktop", "laptop", "workstation", "data centre")
+_SHARED_KEYS = ("vendor", "backend", "memory_kind", "compute_capability", "pcie", "source", "market")
 _PART_KEYS = (*_SHARED_KEYS, "name", "aliases", "memory_gib", "bandwidth_gb_per_s", "f16_tflops", "pci_ids", "note")
 _KNOWN_PART_KEYS = frozenset(_PART_KEYS)
 _GROUP_KEYS = (*_SHARED_KEYS, "name", "parts", "note", "measured")
@@ -33,6 +34,8 @@ class GpuPart(NamedTuple):
     source: str
     aliases: tuple[str, ...] = ()
     pci_ids: tuple[str, ...] = ()
+    market: str | None = None  # the vendor's product line, None where the GPU is part of a machine
+    group: str = ""  # groups of a vendor stand in the order of their generations
 
 
 class UnreadPart(NamedTuple):
@@ -115,6 +118,8 @@ def _part(values: Mapping[str, object], group: str, path: str) -> GpuPart:
         _text(values, "source", where, path) or "",
         _texts(values, "aliases", where, path),
         _texts(values, "pci_ids", where, path),
+        _text(values, "market", where, path, _MARKETS),
+        group,
     )  # fmt: skip
 
 

@@ -84,7 +84,9 @@ class ComputeModel:
         Between settings that were worked out before the answer may be interpolated: where that is exact, and without
         `exact` also where it is only close, for a search that checks its result.
         """
-        if self._like is not None and self._copies_no_weights(placement, overrides):
+        if self._like is not None and (
+            self._copies_no_weights(placement, overrides) or (not exact and all(place == CPU for place in placement))
+        ):
             return self._like.buffers(settings, placement, overrides, exact=exact)
         key = self.values(settings, placement, overrides)
         known = self._known.get(key)

@@ -33,14 +33,19 @@ def fit(search: Search, n_ctx: int, *, cpu_only: bool = False) -> Fit:
     most = max(search.ceiling, n_ctx)
     base = search.base._replace(n_ctx=n_ctx, cache_type_k=pair[0], cache_type_v=pair[1])
     away = base._replace(n_gpu_layers=0)
+    budget = search.evaluator.budget
+    on_gpus = sum(limit.usable_bytes for limit in budget.devices)
+    if _weights(search, ("skipped",)) > on_gpus + budget.ram_usable_bytes:
+        return _fit(search, search.evaluator.sketch(away), False, None, None)
     full = None
     if search.evaluator.host.devices and not cpu_only:
-        whole = base._replace(n_gpu_layers=search.spec.n_layer_all + 1)
-        judged = search.judge(whole)
-        longest = search.longest(whole, least, most, pinned=False)
-        full = longest.plan.settings.n_ctx if longest is not None else None
-        if judged.fits:
-            return _fit(search, judged, True, full, full)
+        if _weights(search, ("skipped", "input")) <= on_gpus:
+            whole = base._replace(n_gpu_layers=search.spec.n_layer_all + 1)
+            judged = search.judge(whole)
+            longest = search.longest(whole, least, most, pinned=False)
+            full = longest.plan.settings.n_ctx if longest is not None else None
+            if judged.fits:
+                return _fit(search, judged, True, full, full)
         border = search.split(pair, n_ctx, None)
         if border is not None:
             reach = _longest_split(search, pair, n_ctx, most) if border.judged.fits else full
@@ -49,6 +54,11 @@ def fit(search: Search, n_ctx: int, *, cpu_only: bool = False) -> Fit:
     longest = search.longest(away, least, most, pinned=False)
     reach = max(longest.plan.settings.n_ctx if longest is not None else 0, full or 0) or None
     return _fit(search, judged, judged.fits, reach, full)
+
+
+def _weights(search: Search, without: tuple[str, ...]) -> int:
+    """Bytes of the weights, those in these places left out: what does not even hold them needs no plan."""
+    return sum(tensor.n_bytes for tensor in search.spec.tensors if tensor.place not in without)
 
 
 def cache_sizes(search: Search, n_ctx: int, names: Sequence[str], *, cpu_only: bool = False) -> dict[str, int]:
@@ -72,15 +82,19 @@ def _fit(search: Search, judged: Judged, fits: bool, longest: int | None, full: 
 
 def _longest_split(search: Search, pair: tuple[str, str], n_ctx: int, most: int) -> int:
     """The longest context with a part on the CPU, at least `n_ctx`: as far as system memory reaches."""
+
+    def fits(longer: int) -> bool:
+        border = search.split(pair, longer, None)
+        return border is not None and border.judged.fits
+
     away = search.base._replace(n_ctx=most, n_gpu_layers=0, cache_type_k=pair[0], cache_type_v=pair[1])
-    if most <= n_ctx or search.evaluator.sketch(away).fits:
+    if most <= n_ctx or fits(most) or search.evaluator.sketch(away).fits:
         return max(n_ctx, most)
     step = round_up(max((most - n_ctx) // _PROBES, 1), search.step)
     low, high = 0, (most - n_ctx) // step
     while low < high:
         middle = (low + high + 1) // 2
-        border = search.split(pair, n_ctx + middle * step, None)
-        if border is not None and border.judged.fits:
+        if fits(n_ctx + middle * step):
             low = middle
         else:
             high = middle - 1

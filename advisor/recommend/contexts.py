@@ -42,9 +42,24 @@ class ContextTable(NamedTuple):
 
 def context_table(search: Search, chosen: Judged) -> ContextTable:
     """Rows for the usual cache types: everything on the GPUs if that is possible at all, else the chosen layers."""
-    policy = search.policy.search
-    names = tuple(str(name) for name in policy["table_cache_types"])
+    names = tuple(str(name) for name in search.policy.search["table_cache_types"])
     pairs = search.cache_pairs(names)
+    base, basis = table_basis(search, chosen, pairs)
+    rows = [
+        context_row(search, base._replace(cache_type_k=pair[0], cache_type_v=pair[1]), pair_name(pair))
+        for pair in pairs
+    ]
+    return ContextTable(basis, search.spec.n_ctx_train, tuple(rows))
+
+
+def pair_name(pair: tuple[str, str]) -> str:
+    """The types of keys and values in one word."""
+    return pair[0] if pair[0] == pair[1] else f"{pair[0]}/{pair[1]}"
+
+
+def table_basis(search: Search, chosen: Judged, pairs: list[tuple[str, str]]) -> tuple[RequestedSettings, str]:
+    """What stays fixed while context and cache type vary: the request without these, and the words for it."""
+    policy = search.policy.search
     every = search.spec.n_layer_all + 1
     base: RequestedSettings = search.base._replace(n_ctx=None)
     slots = f", each of {search.slots} slots" if search.slots > 1 else ""
@@ -69,14 +84,11 @@ def context_table(search: Search, chosen: Judged) -> ContextTable:
                 basis += f", experts of {chosen.plan.host_expert_blocks} blocks on the CPU"
     else:
         base = base._replace(n_gpu_layers=0)
-    rows = []
-    for pair in pairs:
-        request = base._replace(cache_type_k=pair[0], cache_type_v=pair[1])
-        rows.append(_row(search, request, pair[0] if pair[0] == pair[1] else f"{pair[0]}/{pair[1]}"))
-    return ContextTable(basis + slots, search.spec.n_ctx_train, tuple(rows))
+    return base, basis + slots
 
 
-def _row(search: Search, request: RequestedSettings, name: str) -> ContextRow:
+def context_row(search: Search, request: RequestedSettings, name: str) -> ContextRow:
+    """The contexts of one cache type: the usual lengths judged exactly, and the longest that fits."""
     policy = search.policy.search
     grows = any(layer.has_cache and layer.k_width for layer in search.spec.layers)
     reach = max(search.ceiling, int(policy["table_looks_to_n_ctx"]) * search.slots) if grows else search.ceiling

@@ -9,11 +9,11 @@ from advisor.memory.plan import Planner
 from advisor.memory.resolve import resolve_settings
 from advisor.memory.types import MemoryPlan
 from advisor.model.spec import ModelSpec
-from advisor.recommend.budget import Budget, Shortfall, shortfalls
+from advisor.recommend.budget import Budget, Shortfall, shared_bytes, shortfalls
 from advisor.recommend.policy import Intent, Policy
 from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings, RunSettings
-from advisor.speed import Constants, Speed, SpeedModel, spilled_seconds, streaming_seconds
+from advisor.speed import Constants, Speed, SpeedModel
 
 if TYPE_CHECKING:
     from advisor.memory.extras import Beside
@@ -111,28 +111,24 @@ class Evaluator:
 
     def speed(self, judged: Judged, intent: Intent) -> Speed:
         """Speed of a candidate for the intent's turn."""
-        return self._speed.predict(judged.plan, intent.turn, self.budget.ram_usable_bytes)
+        return self._speed.predict(judged.plan, intent.turn, self._ram_left(judged))
 
     def when_full(self, judged: Judged, speed: Speed) -> Speed:
         """The speed of a candidate with what a full context makes of it."""
-        return self._speed.when_full(judged.plan, speed, self.budget.ram_usable_bytes)
+        return self._speed.when_full(judged.plan, speed, self._ram_left(judged))
+
+    def _ram_left(self, judged: Judged) -> int:
+        """System memory for the host's part: what GPUs that work in it leave."""
+        return self.budget.ram_usable_bytes - shared_bytes(judged.plan, self.budget)
 
     @property
     def constants(self) -> Constants:
         """What the speeds rest on."""
         return self._speed.constants
 
-    def spilled_seconds(self, judged: Judged, over_bytes: tuple[int, ...]) -> float:
-        """What a token costs more when `over_bytes` of each device spill into system memory."""
-        return spilled_seconds(judged.plan, over_bytes, self._speed.constants)
-
-    def streaming_seconds(self) -> float:
-        """What a token costs a program that streams the 16-bit model's layers."""
-        return streaming_seconds(self.spec.parameters, self._speed.constants)
-
     def tokens_per_s(self, judged: Judged, depth: int) -> float:
         """Decode speed of a candidate with `depth` tokens in the cache."""
-        return 1 / self._speed.decode(judged.plan, depth, self.budget.ram_usable_bytes).seconds
+        return 1 / self._speed.decode(judged.plan, depth, self._ram_left(judged)).seconds
 
 
 def fastest_first(layer_bytes: Sequence[int], room_bytes: Sequence[int], speeds: Sequence[float]) -> list[int]:

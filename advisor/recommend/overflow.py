@@ -6,6 +6,7 @@ from advisor.recommend.evaluate import Evaluator, Judged
 from advisor.recommend.recommendation import Note
 from advisor.recommend.words import seconds_text
 from advisor.speed import Speed
+from advisor.speed.beyond import spilled_seconds, streaming_seconds
 from advisor.units import format_bytes
 
 _GIB = 1 << 30
@@ -35,7 +36,7 @@ def _streaming(evaluator: Evaluator, judged: Judged, speed: Speed) -> list[Note]
         f"{disk / 1e9:g} GB/s, about {seconds_text(1 / rate)} a token."
     )
     notes = [Note("streams_from_disk", text, "speed.toml: disk")]
-    seconds = evaluator.streaming_seconds()
+    seconds = streaming_seconds(spec.parameters, constants)
     text = (
         f"Programs that stream layers through a small GPU (AirLLM and the like) run it with exact results, but read "
         f"all {format_bytes(2 * spec.parameters)} of the 16-bit weights for every token: {seconds_text(seconds)} a "
@@ -55,7 +56,7 @@ def _spilling(evaluator: Evaluator, judged: Judged, speed: Speed) -> list[Note]:
         for plan, limit, spills in zip(judged.plan.devices, budget.devices, spilling, strict=True)
     )
     if any(over):
-        slow = 1 / (1 / speed.decode_tokens_per_s.value + evaluator.spilled_seconds(judged, over))
+        slow = 1 / (1 / speed.decode_tokens_per_s.value + spilled_seconds(judged.plan, over, evaluator.constants))
         who = "Windows moves" if windows else "Vulkan's drivers move"
         pace = f"about {slow:.1f} tokens/s" if slow >= 1 else f"about {seconds_text(1 / slow)} a token"
         text = (

@@ -35,6 +35,7 @@ SCHEMA: dict[str, object] = {
         "n_ubatch_with_host_weights": ["int"],
         "table_n_ctx": ["int"],
         "table_cache_types": ["str"],
+        "plot_cache_types": ["str"],
         "table_looks_to_n_ctx": "int",
         "table_shows_to_n_ctx": "int",
         "alternative_gain": "number",

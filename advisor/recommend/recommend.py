@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from advisor.recommend.contexts import context_table
 from advisor.recommend.evaluate import Evaluator, Judged
 from advisor.recommend.explain import alternatives, fixes, reasons, rejected, summarize, verdict_of
-from advisor.recommend.overflow import overflow_notes
 from advisor.recommend.policy import Intent, Policy
 from advisor.recommend.recommendation import Note, Recommendation
 from advisor.recommend.search import Found, Ranked, Search, Wishes
@@ -57,7 +56,10 @@ def recommend_found(
         smaller = smaller_quantizations(wide, best, fits, quants())
         notes = [*smaller_notes(wide, smaller, best), *notes]
     changes = fixes(search, best.judged, verdict, contexts, smaller.full or smaller.fits if smaller else None)
-    notes = [*overflow_notes(evaluator, best.judged, best.speed), *notes]
+    if beyond_memory(evaluator, best):
+        from advisor.recommend.overflow import overflow_notes
+
+        notes = [*overflow_notes(evaluator, best.judged, best.speed), *notes]
     settings = best.judged.plan.settings
     per_slot = settings.n_ctx if settings.kv_unified else settings.n_ctx_seq
     if fits and wishes.min_n_ctx and per_slot < wishes.min_n_ctx:
@@ -86,6 +88,12 @@ def recommend_found(
         summary=summarize(evaluator.spec, best.judged, best.speed, verdict),
         n_judged=evaluator.n_judged,
     )
+
+
+def beyond_memory(evaluator: Evaluator, best: Ranked) -> bool:
+    """Whether anything is to be told of memory beyond the cards': only then is it worked out."""
+    quiet = all(d.memory_kind == "dedicated" and d.backend != "vulkan" for d in evaluator.host.devices)
+    return not quiet or evaluator.host.platform in ("windows", "wsl") or best.speed.bound_by == "disk"
 
 
 def nearest_miss(search: Search) -> Judged:

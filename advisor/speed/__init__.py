@@ -1,6 +1,5 @@
 """Tokens per second of a plan on a machine: `SpeedModel` predicts, `Constants` holds what it rests on."""
 
-from advisor.speed.beyond import spilled_seconds, streaming_seconds
 from advisor.speed.constants import Constants, DeviceConstants, HostConstants, class_of, constants_of
 from advisor.speed.model import SpeedModel
 from advisor.speed.types import Range, Speed, Turn
@@ -15,6 +14,4 @@ __all__ = [
     "Turn",
     "class_of",
     "constants_of",
-    "spilled_seconds",
-    "streaming_seconds",
 ]

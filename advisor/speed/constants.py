@@ -34,7 +34,10 @@ class DeviceConstants(NamedTuple):
 class HostConstants(NamedTuple):
     """CPU, system memory and disk."""
 
-    read_bytes_per_s: float  # what decoding gets out of system memory
+    read_bytes_per_s: float  # what decoding gets out of system memory for weights
+    cache_bytes_per_s: float  # the same for the cache, with flash attention
+    step_seconds: float  # one plain block beside its reading
+    extra_steps: float  # as a GPU's
     flops: float
     disk_bytes_per_s: float
     spread: float
@@ -113,8 +116,12 @@ def _host(host: HostSnapshot, rules: Mapping[str, Any], model_path: str) -> Host
         per_core = cpu["gflops_per_core_avx512"]
     elif "avx2" in sets or "neon" in sets or "asimd" in sets:
         per_core = cpu["gflops_per_core_avx2"]
+    rate = cpu["efficiency"] * (host.ram.bandwidth_bytes_per_s or cpu["assumed_bandwidth_bytes_per_s"])
     return HostConstants(
-        read_bytes_per_s=cpu["efficiency"] * (host.ram.bandwidth_bytes_per_s or cpu["assumed_bandwidth_bytes_per_s"]),
+        read_bytes_per_s=rate,
+        cache_bytes_per_s=rate * cpu["flash_efficiency_factor"],
+        step_seconds=cpu["block_seconds"],
+        extra_steps=cpu["extra_steps"],
         flops=max(host.cpu.physical_cores, 1) * per_core * 1e9,
         disk_bytes_per_s=disk_rate(host, rules, model_path),
         spread=cpu["range"],

@@ -1,12 +1,10 @@
 """Tokens per second and seconds per turn, as a value with a range and what bounds it.
 
 Decode: t = sum over devices (weights read / rate + cache read at depth / its rate + steps) + hops + disk.
-Prefill: 2 * active parameters / FLOP/s + attention, or the link where host weights are copied in for each batch.
 The constants stand in rules/speed.toml with their sources.
 """
 
 from collections.abc import Mapping
-from math import ceil
 from typing import Any
 
 from advisor.ggml_types import BY_NAME
@@ -16,10 +14,9 @@ from advisor.memory.types import MemoryPlan
 from advisor.model.spec import ModelSpec
 from advisor.records import NamedTuple
 from advisor.speed.constants import Constants, constants_of
+from advisor.speed.prefill import prefill_of
 from advisor.speed.reads import attention_flops, cache_read_bytes, facts_of, hops_of
 from advisor.speed.types import Range, Speed, Turn
-
-_SMALLEST_OFFLOADED_BATCH = 32  # tokens from which a GPU takes products of host weights (ggml offload_op)
 
 
 class Decode(NamedTuple):
@@ -52,16 +49,19 @@ class SpeedModel:
         """Speed of `plan` for `turn`; `available_ram_bytes` decides whether host weights stay in RAM."""
         depth = max(min(turn.depth_tokens, plan.settings.n_ctx_seq - turn.answer_tokens), 0)
         decode = self.decode(plan, depth, available_ram_bytes)
-        prefill_s, prefill_spread, prefill_bound = self._prefill(plan, turn, depth, available_ram_bytes)
-        read_s, answer_s = turn.prompt_tokens * prefill_s, turn.answer_tokens * decode.seconds
-        turn_spread = (read_s * prefill_spread + answer_s * decode.spread) / ((read_s + answer_s) or 1.0)
+        cached = self.cache_reads(plan, depth + turn.prompt_tokens // 2)[HOST][0]
+        prefill = prefill_of(
+            self._spec, self._facts, self.constants, plan, turn.prompt_tokens, depth, cached, available_ram_bytes
+        )
+        read_s, answer_s = turn.prompt_tokens * prefill.seconds, turn.answer_tokens * decode.seconds
+        turn_spread = (read_s * prefill.spread + answer_s * decode.spread) / ((read_s + answer_s) or 1.0)
         return Speed(
             turn_seconds=_range(read_s + answer_s, turn_spread),
             decode_tokens_per_s=_range(1 / decode.seconds, decode.spread),
-            prefill_tokens_per_s=_range(1 / prefill_s, prefill_spread),
+            prefill_tokens_per_s=_range(1 / prefill.seconds, prefill.spread),
             at_depth=depth,
             confidence=decode.confidence,
-            bound_by="disk" if prefill_bound == "disk" else decode.bound_by,
+            bound_by="disk" if prefill.bound_by == "disk" else decode.bound_by,
         )
 
     def when_full(self, plan: MemoryPlan, speed: Speed, available_ram_bytes: int) -> Speed:
@@ -86,7 +86,7 @@ class SpeedModel:
             reading = n_bytes / device.read_bytes_per_s
             attending = cache / (cache_factor * device.cache_bytes_per_s)
             attending = max(attending, latent / (constants.latent_flops_factor * device.flops))
-            steps = device.step_seconds * self._steps(plan, index)
+            steps = device.step_seconds * self._steps(plan, index, device.extra_steps)
             if device.slow_expert_types:
                 steps += device.slow_expert_seconds * self._slow_stacks(plan, index, device.slow_expert_types)
             bound = "compute" if steps > reading + attending else "gpu bandwidth"
@@ -95,7 +95,9 @@ class SpeedModel:
         on_host = plan.read_host_bytes + reads[HOST][0]
         if on_host:
             host = constants.host
-            seconds = (plan.read_host_bytes + reads[HOST][0] / cache_factor) / host.read_bytes_per_s
+            seconds = plan.read_host_bytes / host.read_bytes_per_s
+            seconds += reads[HOST][0] / (cache_factor * host.cache_bytes_per_s)
+            seconds += host.step_seconds * self._steps(plan, HOST, host.extra_steps)
             parts.append((seconds * host.decode_factor, host.spread, "ram bandwidth"))
             confidences.append(host.confidence)
             missing = plan.host.weights_bytes + plan.host.cache_bytes - available_ram_bytes
@@ -110,9 +112,8 @@ class SpeedModel:
         spread = sum(part[0] * part[1] for part in parts) / total
         return Decode(total, spread, max(parts, key=lambda part: part[0])[2], confidence)
 
-    def _steps(self, plan: MemoryPlan, index: int) -> float:
-        """Steps of the blocks on a device: one a block, more for experts and for a recurrent state."""
-        extra = self.constants.devices[index].extra_steps
+    def _steps(self, plan: MemoryPlan, index: int, extra: float) -> float:
+        """Steps of the blocks on a device: one a block, `extra` more for experts and for a recurrent state."""
         return sum(
             1 + extra * experts + extra * state
             for (experts, state), place in zip(self._facts.steps, plan.placement, strict=False)
@@ -153,50 +154,6 @@ class SpeedModel:
             cold = min(missing / weights, 1.0) * self.constants.cold_read_ahead
             return float(min(plan.read_host_bytes * cold, weights) / rate)
         return float(plan.read_host_bytes / rate)
-
-    def _prefill(self, plan: MemoryPlan, turn: Turn, depth: int, available_ram_bytes: int) -> tuple[float, float, str]:
-        """(seconds per prompt token, relative spread, "compute", "link" or "disk")."""
-        constants, facts, settings = self.constants, self._facts, plan.settings
-        prompt = turn.prompt_tokens or settings.n_ubatch
-        batch = min(settings.n_ubatch, prompt)
-        batches = ceil(prompt / batch) / prompt  # per token
-        rows = max(batch * facts.used_share, 1.0)
-        attention = [0.0] * (len(constants.devices) + 1)
-        for layer in self._spec.layers:
-            attention[plan.placement[layer.il]] += attention_flops(layer, depth + prompt // 2)
-        n_blocks = len(self._spec.layers)
-        counts = [plan.placement[:n_blocks].count(index) for index in range(len(constants.devices))]
-        kept = 1 - plan.host_expert_blocks / facts.expert_blocks if facts.expert_blocks else 1.0
-        seconds, spread = 0.0, 0.0
-        for index, device in enumerate(constants.devices):
-            share = counts[index] / n_blocks
-            experts = facts.expert_parameters * kept * (1 + device.expert_rows / rows)
-            compute = 2 * share * (facts.dense_parameters + experts) / device.flops
-            # every expert is read for a batch, whatever a single token uses
-            reading = plan.devices[index].weights_bytes * batches / device.read_bytes_per_s
-            own = max(compute, reading) + attention[index] / device.attention_flops
-            seconds += own
-            spread += own * device.prefill_spread
-        on_cpu = 1 - sum(counts) / n_blocks
-        parameters = on_cpu * facts.dense_parameters
-        parameters += facts.expert_parameters * (on_cpu + (1 - on_cpu) * (1 - kept))
-        bound = "compute"
-        if parameters:
-            own = attention[HOST] / constants.host.flops
-            weights = max(plan.host.weights_bytes - facts.input_bytes, 0)
-            fastest = max(constants.devices, key=lambda device: device.flops, default=None)
-            if fastest is not None and settings.op_offload and batch >= _SMALLEST_OFFLOADED_BATCH:
-                link = max(device.link_bytes_per_s for device in constants.devices)
-                own += weights * batches / link + 2 * parameters / fastest.flops
-                bound = "link"
-            else:
-                own += 2 * parameters / constants.host.flops
-            if plan.host.weights_bytes + plan.host.cache_bytes > available_ram_bytes:
-                own += weights * batches / constants.host.disk_bytes_per_s
-                bound = "disk"
-            seconds += own
-            spread += own * constants.host.spread
-        return max(seconds, 1e-9), spread / seconds if seconds else 0.5, bound
 
 
 def _range(value: float, spread: float) -> Range:

@@ -28,6 +28,9 @@ SCHEMA: dict[str, object] = {
     "copies": {"hop_seconds": "number 0..1", "link_efficiency": _SHARE, "spill_efficiency": _SHARE, "source": "str"},
     "cpu": {
         "efficiency": _SHARE,
+        "block_seconds": "number 0..1",
+        "extra_steps": "number 0..10",
+        "flash_efficiency_factor": _SHARE,
         "range": _SPREAD,
         "assumed_bandwidth_bytes_per_s": _RATE,
         "gflops_per_core": "number 0.001..",

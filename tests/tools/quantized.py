@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import gzip
 import json
@@ -38,18 +39,21 @@ def _invented() -> dict[str, Any]:
     return json.loads(gzip.decompress((DATA / "invented.json.gz").read_bytes()))
 
 
-def spec_of(reference: str) -> ModelSpec:
-    """The model of a line: `zoo/NAME`, `small/NAME`, `mtp/NAME`, `fresh/NAME` or `invented/NAME`."""
+def header_of(reference: str) -> dict[str, Any]:
+    """The snapshot of `zoo/NAME`, `small/NAME`, `mtp/NAME`, `fresh/NAME` or `invented/NAME`, one's own to change."""
     group, name = reference.split("/", 1)
-    if group == "invented":
-        document = _invented()[name]
-    elif group == "fresh":  # some share their name with a small one
-        document = fresh_snapshot(name)
-    elif group == "mtp":
-        document = json.loads(gzip.decompress((DATA / "mtp" / f"{name}.json.gz").read_bytes()))
-    else:
-        document = snapshot(name)
-    return describe_header(read_snapshot(json.dumps(document).encode(), f"{name}.json"))
+    if group == "fresh":  # some share their name with a small one
+        return fresh_snapshot(name)
+    if group == "mtp":
+        return json.loads(gzip.decompress((DATA / "mtp" / f"{name}.json.gz").read_bytes()))
+    return copy.deepcopy(_invented()[name] if group == "invented" else snapshot(name))
+
+
+def spec_of(reference: str) -> ModelSpec:
+    """The model of a reference."""
+    return describe_header(
+        read_snapshot(json.dumps(header_of(reference)).encode(), reference.split("/", 1)[1] + ".json")
+    )
 
 
 def model_file(

@@ -78,7 +78,7 @@ def _gpu_table() -> GpuTable:
 
     from tests.tools.cells import RULES
 
-    return GpuTable(tomli.loads((RULES / "gpus.toml").read_text()))
+    return GpuTable.from_mapping(tomli.loads((RULES / "gpus.toml").read_text()))
 
 
 def _case(row: dict[str, Any], table: GpuTable) -> Case:
@@ -127,9 +127,9 @@ def _host(row: dict[str, Any], table: GpuTable) -> HostSnapshot:
         if not ram.bandwidth_bytes_per_s:
             raise _UnclearError("the speed of the memory is not told")
         return HostSnapshot((), ram, cpu)
-    count = re.match(r"(\d+)x ", str(named))
+    count = re.match(r"(\d+) ?x ", str(named)) or re.search(r"[x*] ?(\d)$", str(named))
     try:
-        part, _ = table.lookup(re.sub(r"\(.*?\)", "", str(named)))
+        part, _ = table.lookup(re.sub(r"\(.*?\)|[x*] ?\d$", "", str(named)))
     except HardwareError as error:
         raise _UnclearError(f"no such card: {error}") from None
     word = re.match(r"[a-z]+", backend.lower())

@@ -48,7 +48,7 @@ class GraphModel:
         self.arch = str(meta["general.architecture"])
         # what estimates of the same model share; filled when first asked for
         self.keys: dict[tuple[str, int], str] = {}
-        self.kinds: dict[bool, list[int]] = {}
+        self.kinds: dict[str, list[int]] = {}
         self.matches: dict[str, dict[int, tuple[str, ...]]] = {}
         self.outside: dict[str, tuple[str, ...]] = {}
         self.expressions: dict[str, re.Pattern[str]] = {}

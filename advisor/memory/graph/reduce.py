@@ -12,22 +12,26 @@ from advisor.records import NamedTuple
 GATHERS = frozenset(("delta", "lightning", "rwkv", "kda", "mamba"))
 
 
-def block_kinds(model: GraphModel, h: Hyper, typed: bool) -> list[int]:
-    """A number per block: equal numbers = the same tensors, shapes and attention, with `typed` also the same types.
+def block_kinds(model: GraphModel, h: Hyper, detail: str) -> list[int]:
+    """A number per block: equal numbers = the same tensors, shapes and attention.
 
-    Types matter only where weights are copied, which is on the host.
+    `detail`: "types" tells also types apart, which matter only where weights are copied, which is on the host;
+    "attention" leaves the feed-forward part out, which reads none of the graph's inputs.
     """
-    kinds = model.kinds.get(typed)
+    kinds = model.kinds.get(detail)
     if kinds is None:
-        parts: list[list[object]] = [[h.swa[i], h.head[i], h.head_kv[i], h.ff[i]] for i in range(h.n_layer_all)]
+        parts: list[list[object]] = [[h.swa[i], h.head[i], h.head_kv[i]] for i in range(h.n_layer_all)]
+        if detail != "attention":
+            for i, width in enumerate(h.ff[: h.n_layer_all]):
+                parts[i].append(width)
         flags = h.get("attention.recurrent_layers")
         if isinstance(flags, (tuple, list)):
             for i, flag in enumerate(flags[: h.n_layer_all]):
                 parts[i].append(flag)
         for name, info in model.tensors.items():
             match = BLOCK_NAME.match(name)
-            if match:
-                parts[int(match.group(1))].append((name[match.end() :], info if typed else info[0]))
+            if match and not (detail == "attention" and is_feed_forward(name[match.end() :])):
+                parts[int(match.group(1))].append((name[match.end() :], info if detail == "types" else info[0]))
         step = h.whole("no_rope_layer_step", h.style.no_rope_step)
         interval = h.whole("full_attention_interval", 8 if h.style.family == "lightning" else 4)
         period = step if h.style.no_rope_step > 0 else interval if h.style.family in ("delta", "lightning") else 0
@@ -41,8 +45,13 @@ def block_kinds(model: GraphModel, h: Hyper, typed: bool) -> list[int]:
             parts[i].append(h.style.family == "gemma4" and i < h.n_layer_all - h.whole("attention.shared_kv_layers"))
             parts[i].append(h.style.family == "rwkv" and i == 0)
             kinds.append(seen.setdefault(tuple(parts[i]), len(seen)))
-        model.kinds[typed] = kinds
+        model.kinds[detail] = kinds
     return kinds
+
+
+def is_feed_forward(name: str) -> bool:
+    """Whether a block's tensor belongs to its feed-forward part."""
+    return name.startswith(("ffn_", "exp_probs_b"))
 
 
 def matched_blocks(model: GraphModel, pattern: str) -> dict[int, tuple[str, ...]]:
@@ -81,42 +90,55 @@ class Reduction(NamedTuple):
     shape: tuple[object, ...]
 
 
+class Block(NamedTuple):
+    """What tells a block from others: `attention` and `place` decide what it reads of the graph's inputs and where."""
+
+    attention: object
+    place: object
+    rest: object
+
+
 def needed_blocks(model: GraphModel, h: Hyper, placement: GraphPlacement, together: bool) -> Reduction:
     """Blocks in which everything that happens in the model happens at least once.
 
-    A block is told by its kind, its device, whether it is the first or the last of them (the first brings copies of
-    inputs to a device, the last frees what only such blocks read) and where the one before it ran. What the next one
-    gathers or copies before it starts falls into the block's own time, so it stands for others with a like successor;
-    where nothing is gathered, and every block lies `together` with its cache on one device, for all that go on at the
-    same place.
+    A block is told by its kind, its device, whether it is the first or the last there of its kind of attention (the
+    first brings copies of inputs to a device, the last frees what only such blocks read) and where the one before it
+    ran. What the next one gathers or copies before it starts falls into the block's own time, so it stands for others
+    with a like successor; where nothing is gathered, and every block lies `together` with its cache on one device, for
+    all that go on at the same place.
     """
-    plain = block_kinds(model, h, False)
-    typed = block_kinds(model, h, True) if placement.n_gpu else plain
-    homes: list[object] = [
-        (device, typed[i] if device == CPU else -1) for i, device in enumerate(placement.layers[: h.n_layer])
+    plain, attention = block_kinds(model, h, "shapes"), block_kinds(model, h, "attention")
+    typed = block_kinds(model, h, "types") if placement.n_gpu else plain
+    places: list[tuple[object, ...]] = [(device,) for device in placement.layers[: h.n_layer]]
+    rest: list[tuple[object, ...]] = [
+        (plain[i], typed[i] if device == CPU else -1) for i, device in enumerate(placement.layers[: h.n_layer])
     ]
-    for pattern, _ in placement.overrides:
-        found = matched_blocks(model, pattern)
-        homes = [(home, found.get(i), typed[i] if i in found else -1) for i, home in enumerate(homes)]
-    return shortened(plain, homes, not together or h.style.family in GATHERS)
+    for number, (pattern, _) in enumerate(placement.overrides):
+        for i, names in matched_blocks(model, pattern).items():
+            if i < h.n_layer:
+                moved = tuple([name for name in names if not is_feed_forward(name)])
+                places[i] = (*places[i], number, moved, len(moved) < len(names))
+                rest[i] = (*rest[i], names, typed[i])
+    blocks = [Block(*one) for one in zip(attention, places, rest, strict=False)]
+    return shortened(blocks, not together or h.style.family in GATHERS)
 
 
-def shortened(kinds: Sequence[int], homes: Sequence[object], ahead: bool) -> Reduction:
-    """The same for any sequence of kinds and of places; `ahead`: the kind of the next block tells blocks apart."""
-    last = len(kinds) - 1  # a kind of its own: only the wanted rows go on
-    keys = [(kind, home, i == last) for i, (kind, home) in enumerate(zip(kinds, homes, strict=True))]
-    final = {key: i for i, key in enumerate(keys)}
+def shortened(blocks: Sequence[Block], ahead: bool) -> Reduction:
+    """The same for any sequence of blocks; `ahead`: the attention of the next block tells blocks apart."""
+    last = len(blocks) - 1  # a kind of its own: only the wanted rows go on
+    readers = [(block.attention, block.place, i == last) for i, block in enumerate(blocks)]
+    final = {reader: i for i, reader in enumerate(readers)}
     begun: set[object] = set()
+    # what a block shows to the one before it, and that with what tells it from others of the same face
+    faces: list[object] = []
     codes: list[object] = []
-    numbers: dict[object, int] = {}
     before: object = None
-    for i, key in enumerate(keys):
-        code = (key, key in begun, final[key] == i, before)
-        codes.append(numbers.setdefault(code, len(numbers)))
-        begun.add(key)
-        before = homes[i]
-    # what a block shows to the one before it
-    faces: list[object] = [*codes] if ahead else [(homes[i - 1] if i else None, home) for i, home in enumerate(homes)]
+    for i, (block, reader) in enumerate(zip(blocks, readers, strict=True)):
+        face = (reader, reader in begun, final[reader] == i, before)
+        faces.append(face if ahead else (before, block.place))
+        codes.append((face, block.rest))
+        begun.add(reader)
+        before = block.place
     faces.append(None)
     ids: list[int] = []
     at: dict[tuple[object, object], int] = {}
@@ -128,7 +150,7 @@ def shortened(kinds: Sequence[int], homes: Sequence[object], ahead: bool) -> Red
                 at.setdefault((codes[j], faces[j + 1]), len(ids))
                 ids.append(j)
         stands.append(at[whole])
-    return Reduction(ids, stands, tuple([keys[i] for i in ids]))
+    return Reduction(ids, stands, tuple([(*blocks[i], i == last) for i in ids]))
 
 
 def _bridge(faces: Sequence[object], begin: int, end: int) -> list[int]:

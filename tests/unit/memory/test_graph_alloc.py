@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.memory.graph.alloc import BufferRule, FreeList
-from advisor.memory.graph.reduce import shortened
+from advisor.memory.graph.reduce import Block, shortened
 from advisor.memory.graph.sched import PIPELINE_COPIES, Graph, Scheduler
 from advisor.memory.graph.tensor import (
     F16,
@@ -179,11 +179,15 @@ def test_a_block_that_hands_over_something_else_stands_for_nothing():
     assert run(chain(4), [0, 1, 3, 3, 1, 2]) is None
 
 
+def blocks(kinds: list[int], places: list[object] | None = None) -> list[Block]:
+    return [Block(kind, place, None) for kind, place in zip(kinds, places or [0] * len(kinds), strict=True)]
+
+
 def test_the_fewest_blocks_that_show_every_kind_of_neighbours():
-    assert shortened([0] * 100, [0] * 100, False).ids == [0, 1, 98, 99]
-    assert shortened([0] * 4, [0] * 4, True).ids == [0, 1, 2, 3]
+    assert shortened(blocks([0] * 100), False).ids == [0, 1, 98, 99]
+    assert shortened(blocks([0] * 4), True).ids == [0, 1, 2, 3]
     pattern = [0, 0, 0, 1] * 12  # three windowed blocks and a full one
-    found = shortened(pattern, [0] * 48, True)
+    found = shortened(blocks(pattern), True)
     assert len(found.ids) < 16
     assert len(found.stands) == 48
     built = [pattern[i] for i in found.ids]
@@ -193,9 +197,14 @@ def test_the_fewest_blocks_that_show_every_kind_of_neighbours():
     assert [found.ids[found.stands[i]] for i in (0, 3, 46, 47)] == [0, 3, 46, 47]  # the first and the last of a kind
 
 
+def test_a_feed_forward_part_of_its_own_makes_no_first_and_last():
+    routed = [Block(0, 0, i >= 3) for i in range(61)]  # dense blocks first, as deepseek has them
+    assert len(shortened(routed, False).ids) <= 6
+
+
 def test_every_place_is_seen_where_blocks_lie_on_several():
-    homes = [*["cpu"] * 10, *["gpu0"] * 10, *["gpu1"] * 10]
-    found = shortened([0] * 30, homes, True)
+    homes: list[object] = [*["cpu"] * 10, *["gpu0"] * 10, *["gpu1"] * 10]
+    found = shortened(blocks([0] * 30, homes), True)
     for i, stand in enumerate(found.stands):
         assert homes[found.ids[stand]] == homes[i]
         assert i == 0 or homes[found.ids[stand] - 1] == homes[i - 1]
