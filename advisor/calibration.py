@@ -10,6 +10,7 @@ from advisor.records import NamedTuple
 
 SCHEMA = "advisor.calibration/1"
 CPU = "cpu"  # the device of a run that no GPU took part in
+BROKEN = (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, RecursionError)  # of from_json
 MAX_ITEMS = 500
 KEPT = 20  # values of a run from which the median is made
 _RAM_TOLERANCE = 32  # of the memory's size, the share that may differ: kernels and firmware keep more or less of it
@@ -47,7 +48,8 @@ class CpuTimes(NamedTuple):
     engine: str
     build: int | None  # None: the engine does not know its own
     block_seconds: float  # of a block beside its weights and its cache
-    vocabulary_seconds: float  # of choosing a token, per token of the vocabulary
+    row_seconds: float  # of a row of a block's matrix beside its bytes, for as much as it is short
+    vocabulary_seconds: float  # of a row of the output beside its bytes, and of choosing among them
     types: tuple[TypeTimes, ...]
     heads: tuple[HeadTimes, ...]
 
@@ -137,7 +139,7 @@ def to_json(calibration: Calibration) -> dict[str, Any]:
 
 
 def from_json(document: Any) -> Calibration:
-    """What `to_json` wrote. Raises ValueError, TypeError, KeyError or AttributeError for anything else."""
+    """What `to_json` wrote. Raises one of BROKEN for anything else."""
     if document["schema"] != SCHEMA:
         raise ValueError("another schema")
     machine, cpu, ram = document["machine"], document["cpu"], document["ram_bytes_per_s"]
@@ -161,6 +163,7 @@ def _cpu(cpu: Mapping[str, Any]) -> CpuTimes:
         _text(cpu["engine"]),
         _build(cpu["build"]),
         _number(cpu["block_seconds"]),
+        _number(cpu["row_seconds"]),
         _number(cpu["vocabulary_seconds"]),
         tuple(TypeTimes(name, _rate(rate), None if flops is None else _rate(flops)) for name, rate, flops in types),
         tuple(HeadTimes(_integer(size), _number(pair), _number(row)) for size, pair, row in heads),
@@ -169,11 +172,15 @@ def _cpu(cpu: Mapping[str, Any]) -> CpuTimes:
 
 def _run(run: Mapping[str, Any]) -> Run:
     return Run(
-        _text(run["device"]), _text(run["quantization"]), _build(run["build"]), _text(run["model"]),
-        _integer(run["weights_bytes"]), *(
-            tuple(_factor(value) for value in _items(run[name])[-KEPT:]) for name in ("decode_factors", "prefill_factors")
-        ), _integer(run["n_seen"]),
-    )  # fmt: skip
+        _text(run["device"]),
+        _text(run["quantization"]),
+        _build(run["build"]),
+        _text(run["model"]),
+        _integer(run["weights_bytes"]),
+        _factors(run["decode_factors"]),
+        _factors(run["prefill_factors"]),
+        _integer(run["n_seen"]),
+    )
 
 
 def _items(value: Any) -> list[Any]:
@@ -210,7 +217,8 @@ def _rate(value: Any) -> float:
     return float(value)
 
 
-def _factor(value: Any) -> float:
-    if type(value) not in (float, int) or not 1e-3 <= value <= 1e3:
-        raise ValueError("no factor")
-    return float(value)
+def _factors(values: Any) -> tuple[float, ...]:
+    found = _items(values)[-KEPT:]
+    if not all(type(value) in (float, int) and 1e-3 <= value <= 1e3 for value in found):
+        raise ValueError("no factors")
+    return tuple(map(float, found))

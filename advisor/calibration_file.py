@@ -1,4 +1,4 @@
-"""The calibration in the state folder: one JSON file, written whole and renamed into place; a broken one counts as none.
+"""The calibration in the state folder: one JSON file, written whole and renamed into place; a broken one is not used.
 
 `advisor recommend` reads it at every start, so it does that in a fraction of a millisecond.
 """
@@ -10,11 +10,10 @@ import os
 import sys
 from typing import Any
 
-from advisor.calibration import Calibration, from_json, to_json
+from advisor.calibration import BROKEN, Calibration, from_json, to_json
 
 FILE = "calibration.json"
 MAX_FILE_BYTES = 1 << 20
-_BROKEN = (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, RecursionError, StopIteration)
 
 
 def load_calibration(folder: str) -> tuple[Calibration | None, str | None]:
@@ -31,7 +30,7 @@ def load_calibration(folder: str) -> tuple[Calibration | None, str | None]:
         if len(data) > MAX_FILE_BYTES:
             raise ValueError("too large")
         return from_json(_parsed(data.decode())), None
-    except _BROKEN:
+    except (*BROKEN, StopIteration):  # the latter from json's scanner
         return None, f"{path} is broken and not used; 'advisor calibrate' makes it anew."
 
 
@@ -80,7 +79,7 @@ def _parsed(text: str) -> Any:
         except ImportError:  # another Python's json has no scanner in C
             pass
         else:
-            return make_scanner(_Scan)(text.strip(), 0)[0]
+            return make_scanner(_Scan)(text.strip(), 0)[0]  # type: ignore[arg-type]
     import json
 
     return json.loads(text)

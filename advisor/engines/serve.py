@@ -57,7 +57,7 @@ def find_servers(given: str | None, environ: Mapping[str, str]) -> tuple[EngineB
     """Engines that can be started as a server, the best first. Raises EngineError when there is none."""
     from importlib.util import find_spec
 
-    package = ()
+    package: tuple[EngineBinary, ...] = ()
     if given in (None, PACKAGE) and sys.executable and find_spec(PACKAGE) is not None:
         package = (EngineBinary(sys.executable, PACKAGE, "Python"),)
     if given == PACKAGE:
@@ -80,15 +80,20 @@ def find_servers(given: str | None, environ: Mapping[str, str]) -> tuple[EngineB
 
 @contextlib.contextmanager
 def running(
-    binary: EngineBinary, model: str, n_ctx: int, environ: Mapping[str, str], *, cpu_only: bool, threads: int | None = None
+    binary: EngineBinary,
+    model: str,
+    n_ctx: int,
+    environ: Mapping[str, str],
+    *,
+    cpu_only: bool,
 ) -> Iterator[Address]:
     """The server of `binary` with `model` loaded, one slot of `n_ctx` tokens; gone when the block ends.
 
-    Everything else is left to the engine, but for `cpu_only` no GPU is used. Raises EngineError when it does not come up
-    or ends before it is asked.
+    Everything else is left to the engine, but for `cpu_only` no GPU is used. Raises EngineError when it does not come
+    up or ends before it has answered.
     """
     port = _free_port()
-    command = _command(binary, model, n_ctx, port, cpu_only=cpu_only, threads=threads)
+    command = _command(binary, model, n_ctx, port, cpu_only=cpu_only)
     address = Address("127.0.0.1", port, False, "")
     with tempfile.TemporaryFile() as log:
         try:
@@ -113,9 +118,7 @@ def running(
             end_group(process)
 
 
-def _command(
-    binary: EngineBinary, model: str, n_ctx: int, port: int, *, cpu_only: bool, threads: int | None
-) -> Sequence[str]:
+def _command(binary: EngineBinary, model: str, n_ctx: int, port: int, *, cpu_only: bool) -> Sequence[str]:
     model = os.path.abspath(model)
     if binary.kind == PACKAGE:
         values = {"model": model, "n_ctx": n_ctx, "n_parallel": 1, "port": port, "verbosity": 1}
@@ -123,8 +126,6 @@ def _command(
     words = ["-m", model, "-c", str(n_ctx), "-np", "1", "--host", "127.0.0.1", "--port", str(port), "--no-warmup"]
     if cpu_only:
         words += ["-ngl", "0", "--device", "none"]
-    if threads is not None:
-        words += ["-t", str(threads)]
     return [sys.executable, "-I", "-c", _GUARD, json.dumps([binary.path, *words])]
 
 

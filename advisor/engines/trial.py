@@ -3,71 +3,24 @@
 from __future__ import annotations
 
 import os
-import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from advisor.engines.find import EngineBinary
 from advisor.engines.http import Address, ask
 from advisor.engines.serve import running
 from advisor.engines.timings import Timing, timing_of
+from advisor.engines.trial_file import write_trial
 from advisor.errors import EngineError
-from advisor.ggml_types import BY_NAME, tensor_bytes
 from advisor.records import NamedTuple
 from advisor.speed.trials import DEPTH_TOKENS, PROMPT_TOKENS, Timed, Trial
 from advisor.units import round_up
 
 STEPS = 12  # tokens that are timed at once
-REPEATS = 5
-_ALIGNMENT = 32
+_REPEATS = (5, 15)  # at least, and at most where the machine is not quiet
+_QUIET = 0.02  # between the best and the typical repeat
 _FIRST_TOKEN = 300  # of the prompts: an ordinary one in every vocabulary
 _ANSWER_LIMIT_S = 120.0
-_STRING, _ARRAY, _U32, _F32, _I32 = 8, 9, 4, 6, 5
-_BYTE, _NORMAL = 6, 1  # kinds of tokens
-
-
-def write_trial(trial: Trial, path: str, n_ctx: int) -> None:
-    """Write the model's file: its header, and a hole for the zeros, which takes no space on the disk."""
-    ints = {
-        "block_count": trial.n_layer, "context_length": n_ctx, "embedding_length": trial.n_embd,
-        "feed_forward_length": trial.n_ff, "attention.head_count": trial.n_head,
-        "attention.head_count_kv": trial.n_head_kv, "attention.key_length": trial.head_size,
-        "attention.value_length": trial.head_size, "rope.dimension_count": trial.head_size,
-    }  # fmt: skip
-    entries = [_entry("general.architecture", _STRING, _text("llama"))]
-    entries += [_entry(f"llama.{name}", _U32, struct.pack("<I", value)) for name, value in ints.items()]
-    entries.append(_entry("llama.attention.layer_norm_rms_epsilon", _F32, struct.pack("<f", 1e-5)))
-    n_vocab = trial.n_vocab
-    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
-    tokens += [f"t{number}" for number in range(n_vocab - len(tokens))]
-    kinds = [2, 3, 3, *[_BYTE] * 256, *[_NORMAL] * (n_vocab - 259)]
-    entries += [
-        _entry("tokenizer.ggml.model", _STRING, _text("llama")),
-        _entry("tokenizer.ggml.tokens", _ARRAY, struct.pack("<IQ", _STRING, n_vocab) + b"".join(map(_text, tokens))),
-        _entry("tokenizer.ggml.scores", _ARRAY, struct.pack("<IQ", _F32, n_vocab) + bytes(4 * n_vocab)),
-        _entry("tokenizer.ggml.token_type", _ARRAY, struct.pack(f"<IQ{n_vocab}i", _I32, n_vocab, *kinds)),
-        _entry("tokenizer.ggml.bos_token_id", _U32, struct.pack("<I", 1)),
-        _entry("tokenizer.ggml.eos_token_id", _U32, struct.pack("<I", 2)),
-    ]
-    rows, offset = [], 0
-    for name, shape, kind in trial.tensors:
-        storage = BY_NAME[kind.lower()]
-        rows.append(_text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, storage.id, offset))
-        offset += round_up(tensor_bytes(storage, shape), _ALIGNMENT)
-    header = b"GGUF" + struct.pack("<IQQ", 3, len(rows), len(entries)) + b"".join(entries) + b"".join(rows)
-    start = round_up(len(header), _ALIGNMENT)
-    with open(path, "wb") as file:
-        file.write(header)
-        file.truncate(start + offset)
-
-
-def _text(value: str) -> bytes:
-    raw = value.encode()
-    return struct.pack("<Q", len(raw)) + raw
-
-
-def _entry(key: str, kind: int, body: bytes) -> bytes:
-    return _text(key) + struct.pack("<I", kind) + body
 
 
 def run_trial(binary: EngineBinary, trial: Trial, folder: str, environ: Mapping[str, str]) -> Timed:
@@ -84,13 +37,12 @@ def run_trial(binary: EngineBinary, trial: Trial, folder: str, environ: Mapping[
 
 
 def _time_trial(address: Address, trial: Trial) -> Timed:
-    decode = typical([step_seconds(complete(address, prompt(2), STEPS + 1)) for _ in range(REPEATS)])
+    decode = typical(lambda: step_seconds(complete(address, prompt(2), STEPS + 1)))
     prefill = deep = None
     if trial.what == "type":
-        prompts = [complete(address, prompt(PROMPT_TOKENS), 1, cached=False) for _ in range(3)]
-        prefill = typical([timing.prompt_seconds / timing.prompt_tokens for timing in prompts])
+        prefill = typical(lambda: _prompt_seconds(complete(address, prompt(PROMPT_TOKENS), 1, cached=False)))
     if trial.deep:
-        deep = typical([step_seconds(complete(address, prompt(DEPTH_TOKENS), STEPS + 1)) for _ in range(REPEATS)])
+        deep = typical(lambda: step_seconds(complete(address, prompt(DEPTH_TOKENS), STEPS + 1)))
     return Timed(trial, decode, prefill, deep)
 
 
@@ -101,14 +53,16 @@ class AtDepth(NamedTuple):
     seconds: float
 
 
-def time_model(address: Address, depths: Sequence[int], *, steps: int = 2 * STEPS) -> tuple[list[AtDepth], Timing]:
+def time_model(address: Address, depths: Sequence[int]) -> tuple[list[AtDepth], Timing]:
     """(decode at each depth, the timing of the longest prompt) of the server at `address`. Raises EngineError."""
     complete(address, prompt(PROMPT_TOKENS), 2, cached=False)  # what was not yet in memory is now
-    found, longest = [], Timing(0, 0.0, 0, 0.0, None)
+    found: list[AtDepth] = []
+    longest = Timing(0, 0.0, 0, 0.0, None)
     for depth in depths:
-        runs = [complete(address, prompt(max(depth, 2)), steps + 1) for _ in range(REPEATS)]
-        longest = max((longest, *runs), key=lambda timing: timing.prompt_tokens)
-        found.append(AtDepth(depth + steps // 2, typical([step_seconds(timing) for timing in runs])))
+        first = complete(address, prompt(max(depth, 2)), 2)
+        longest = max(longest, first, key=lambda timing: timing.prompt_tokens)
+        seconds = typical(lambda: step_seconds(complete(address, prompt(max(depth, 2)), 2 * STEPS + 1)))  # noqa: B023
+        found.append(AtDepth(depth + STEPS, seconds))
     return found, longest
 
 
@@ -127,7 +81,7 @@ def complete(address: Address, tokens: Sequence[int], n_predict: int, *, cached:
     if timing is None:
         detail = answer.body.get("error") if isinstance(answer.body, dict) else None
         reason = detail.get("message") if isinstance(detail, dict) else f"status {answer.status}"
-        raise EngineError(f"{address.shown} gives no timing of an answer ({str(reason):.200}).")
+        raise EngineError(f"{address.shown} gives no timing of an answer ({reason!s:.200}).")
     return timing
 
 
@@ -138,6 +92,17 @@ def step_seconds(timing: Timing) -> float:
     return timing.seconds / timing.steps
 
 
-def typical(values: Sequence[float]) -> float:
-    """The lower quartile: other programs only ever slow one down, and a single good moment is none."""
-    return sorted(values)[len(values) // 4]
+def _prompt_seconds(timing: Timing) -> float:
+    if not timing.prompt_tokens or timing.prompt_seconds <= 0:
+        raise EngineError("the engine read no prompt, so nothing was timed.")
+    return timing.prompt_seconds / timing.prompt_tokens
+
+
+def typical(once: Callable[[], float]) -> float:
+    """The lower quartile of several times: other programs only ever slow one down, and a single good moment is none."""
+    values: list[float] = []
+    while len(values) < _REPEATS[1]:
+        values = sorted((*values, once()))
+        if len(values) >= _REPEATS[0] and values[len(values) // 4] <= values[0] * (1 + _QUIET):
+            break
+    return values[len(values) // 4]

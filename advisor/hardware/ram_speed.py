@@ -96,4 +96,3 @@ def _together(work: Callable[[int], object], starts: list[int]) -> float:
     for worker in workers:
         worker.join()
     return max(time.perf_counter() - started, 1e-9)
-

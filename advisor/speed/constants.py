@@ -5,10 +5,13 @@ replaces them there (`_replace`) and hands the value to SpeedModel.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from advisor.host import Device, HostSnapshot
 from advisor.records import NamedTuple
+
+if TYPE_CHECKING:
+    from advisor.calibration import Calibration, CpuTimes
 
 
 class DeviceConstants(NamedTuple):
@@ -44,6 +47,17 @@ class HostConstants(NamedTuple):
     disk_spread: float
     confidence: str
     decode_factor: float = 1.0
+    times: "CpuTimes | None" = None  # what an engine's trials told; they stand in for the rates above
+    vocabulary_seconds: float = 0.0  # choosing a token
+
+
+class Measured(NamedTuple):
+    """What was measured on this machine, and how far it is to be trusted."""
+
+    calibration: "Calibration"
+    spread: float
+    prefill_spread: float
+    nearest_size_ratio: float  # a run tells of models up to so many times smaller or larger
 
 
 class Constants(NamedTuple):
@@ -56,6 +70,7 @@ class Constants(NamedTuple):
     quantized_cache_factor: float  # of cache_bytes_per_s with a quantised cache
     latent_flops_factor: float  # of flops: what attention over a latent cache reaches for a single token
     cold_read_ahead: float  # bytes read from disk for each byte of an expert that is not in memory
+    measured: Measured | None = None
 
 
 def class_of(device: Device) -> str:
@@ -70,14 +85,22 @@ def class_of(device: Device) -> str:
 def constants_of(host: HostSnapshot, rules: Mapping[str, Any], model_path: str = "") -> Constants:
     """What a checked rules/speed.toml says of this machine; `model_path` tells which disk is read."""
     attention = rules["attention"]
+    on_host, measured = _host(host, rules, model_path), None
+    if host.calibration is not None:
+        from advisor.speed.measured import with_calibration  # only where something was measured
+
+        trust = rules["measured"]
+        on_host = with_calibration(on_host, host.calibration, rules)
+        measured = Measured(host.calibration, trust["range"], trust["prefill_range"], trust["nearest_size_ratio"])
     return Constants(
         devices=tuple(_device(device, rules) for device in host.devices),
-        host=_host(host, rules, model_path),
+        host=on_host,
         hop_seconds=rules["copies"]["hop_seconds"],
         no_flash_factor=attention["no_flash_efficiency_factor"],
         quantized_cache_factor=attention["quantized_cache_efficiency_factor"],
         latent_flops_factor=attention["latent_flops_factor"],
         cold_read_ahead=rules["disk"]["cold_expert_read_ahead"],
+        measured=measured,
     )
 
 

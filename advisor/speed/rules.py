@@ -38,6 +38,13 @@ SCHEMA: dict[str, object] = {
         "gflops_per_core_avx512": "number 0.001..",
         "source": "str",
     },
+    "measured": {
+        "ram_efficiency": _SHARE,
+        "range": _SPREAD,
+        "prefill_range": _SPREAD,
+        "nearest_size_ratio": "number 1..100",
+        "source": "str",
+    },
     "attention": {
         "no_flash_efficiency_factor": _SHARE,
         "quantized_cache_efficiency_factor": _SHARE,

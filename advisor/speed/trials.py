@@ -1,10 +1,11 @@
 """What to let an engine do to learn how fast this CPU is, and what its answers say.
 
-A trial is a model of zeros, as large as it must be to come from memory and as small as it can be. Times differ in what
-a trial has more of than another: weights of one storage type, blocks, vocabulary, attention. Attention of one token
-over an f16 cache costs, by ggml-cpu's flash attention (ggml_compute_forward_flash_attn_ext_f16, b11434), a dot product,
-an exponential and a weighted sum for every head and token of the cache, and fetching keys and values that lie between
-those of other heads; the tokens are dealt to the threads by the padded size of the cache.
+A trial is a model of random weights, as large as it must be to come from memory and as small as it can be. Times
+differ in what a trial has more of than another: weights of one storage type, short rows of matrices (each is a call of
+its own), blocks, vocabulary, attention. Attention of one token over an f16 cache costs, by ggml-cpu's flash attention
+(ggml_compute_forward_flash_attn_ext_f16, b11434), a dot product, an exponential and a weighted sum for every head and
+token of the cache, and fetching keys and values that lie between those of other heads; the tokens are dealt to the
+threads by the padded size of the cache.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from advisor.units import MIB, round_up
 
 CELLS_PADDING = 256  # n_kv grows by this many tokens (llama_kv_cache::get_n_kv)
 SPLIT_FROM_CELLS = 512  # tokens of the cache are dealt to the threads from here on, heads below
+WIDE = 2048  # elements; rows shorter than that cost more time a byte
 PROMPT_TOKENS = 64
 DEPTH_TOKENS = 1000  # with the answer just below a multiple of the padding
 _TYPES = (
@@ -27,11 +29,14 @@ _LEAST_SECONDS = 1e-9
 
 
 class Trial(NamedTuple):
-    """One model of zeros. `what`: "type" | "blocks" | "vocabulary" | "shared" | "apart" (heads with and without GQA)."""
+    """One model of the architecture llama.
+
+    `what`: "type" | "rows" | "blocks" | "vocabulary" | "shared" (few key heads) | "apart" (one for each head).
+    """
 
     what: str
     kind: str  # storage type of the matrices
-    output: str  # and of the output
+    output: str  # and of the output; "" = the input's matrix is the output's too
     n_layer: int
     n_embd: int
     n_ff: int
@@ -54,8 +59,10 @@ class Trial(NamedTuple):
                 ("ffn_down", (self.n_ff, self.n_embd), self.kind),
             ):  # fmt: skip
                 found.append((f"blk.{block}.{name}.weight", shape, kind))
-        return (*found, ("output_norm.weight", (self.n_embd,), "f32"),
-                ("output.weight", (self.n_embd, self.n_vocab), self.output))  # fmt: skip
+        found.append(("output_norm.weight", (self.n_embd,), "f32"))
+        if self.output:
+            found.append(("output.weight", (self.n_embd, self.n_vocab), self.output))
+        return tuple(found)
 
     @property
     def block_parameters(self) -> int:
@@ -63,13 +70,22 @@ class Trial(NamedTuple):
         q, kv = self.n_head * self.head_size, self.n_head_kv * self.head_size
         return self.n_layer * self.n_embd * (2 * q + 2 * kv + 3 * self.n_ff)
 
-    def read_bytes(self) -> dict[str, int]:
+    def weights_read(self) -> dict[str, int]:
         """Bytes that one token reads, by type."""
         found: dict[str, int] = {}
         for name, shape, kind in self.tensors:
-            if len(shape) == 2 and name != "token_embd.weight":
+            if len(shape) == 2 and (name != "token_embd.weight" or not self.output):
                 found[kind] = found.get(kind, 0) + row_bytes(BY_NAME[kind.lower()], shape[0]) * shape[1]
         return found
+
+    @property
+    def short_rows(self) -> float:
+        """Rows of the blocks' matrices, each for as much as it is shorter than WIDE."""
+        return sum(
+            shape[1] * shortness(shape[0])
+            for name, shape, _ in self.tensors
+            if len(shape) == 2 and name.startswith("blk.")
+        )
 
     @property
     def deep(self) -> bool:
@@ -99,8 +115,9 @@ def trials(cache_bytes: int, used_types: Sequence[str] = (), used_heads: Sequenc
         for what, n_head, n_head_kv in (("shared", 32, 4), ("apart", 16, 16))
     ]
     small = [
+        Trial("rows", "q8_0", "q8_0", round(target / 5.2e6), 640, 2048, 10, 2, 64, 2048),
         Trial("blocks", "q8_0", "q8_0", 96, 128, 128, 2, 2, 64, 512),
-        Trial("vocabulary", "q8_0", "q8_0", 2, 64, 64, 1, 1, 64, 131072),
+        Trial("vocabulary", "q8_0", "", 2, 128, 128, 2, 2, 64, 262144),
     ]
     first = [entry for entry in by_type if entry.kind == "q8_0" or entry.kind == "f16"]  # the others rest on these
     return (*first, *small, *(entry for entry in by_type[:5] if entry not in first), *deep[:4],
@@ -108,43 +125,52 @@ def trials(cache_bytes: int, used_types: Sequence[str] = (), used_heads: Sequenc
 
 
 def _of_type(name: str, target_bytes: int) -> Trial:
-    one = Trial("type", name, name, 1, 1024, 4096, 8, 8, 128, 2048)
-    per_block = sum(one.read_bytes().values()) - row_bytes(BY_NAME[name.lower()], 1024) * 2048
-    return one._replace(n_layer=min(max(round(target_bytes / per_block), 2), 16))
+    one = Trial("type", name, name, 1, WIDE, 4 * WIDE, 32, 8, 64, 2048)
+    return one._replace(n_layer=min(max(round(target_bytes / sum(one.weights_read().values())), 1), 8))
 
 
 def fit(timed: Sequence[Timed], engine: str, build: int | None) -> CpuTimes | None:
-    """The CPU's times; None without the trial that the others rest on."""
+    """The CPU's times; None without the trials that the others rest on."""
     by_kind = {entry.trial.kind: entry for entry in timed if entry.trial.what == "type"}
-    base = by_kind.get("q8_0")
-    blocks = next((entry for entry in timed if entry.trial.what == "blocks"), None)
-    if base is None or blocks is None:
+    small = {entry.trial.what: entry for entry in timed if entry.trial.what in ("rows", "blocks", "vocabulary")}
+    if "q8_0" not in by_kind or "rows" not in small or "blocks" not in small:
         return None
-    choosing = next((entry for entry in timed if entry.trial.what == "vocabulary"), None)
-    block_s, vocabulary_s, rates = 0.0, 0.0, {}
-    for _ in range(8):  # each rests on the others; they hardly change after the third time
+    block_s = row_s = vocabulary_s = 0.0
+    rates: dict[str, float] = {}
+    for _ in range(12):  # each rests on the others; they hardly change after the fifth time
         rates = {
-            kind: sum(entry.trial.read_bytes().values())
-            / max(entry.decode_s - _beside(entry.trial, block_s, vocabulary_s), entry.decode_s / 4)
+            kind: sum(entry.trial.weights_read().values())
+            / max(entry.decode_s - _beside(entry.trial, block_s, row_s, vocabulary_s), entry.decode_s / 4)
             for kind, entry in by_kind.items()
         }
-        block_s = max(blocks.decode_s - _reading(blocks.trial, rates), 0.0) / blocks.trial.n_layer
-        if choosing is not None:
-            left = choosing.decode_s - _reading(choosing.trial, rates) - block_s * choosing.trial.n_layer
-            vocabulary_s = max(left, 0.0) / choosing.trial.n_vocab
+        trial = small["rows"].trial
+        row_s = max(small["rows"].decode_s - _reading(trial, rates) - _beside(trial, block_s, 0, vocabulary_s), 0.0)
+        row_s /= trial.short_rows
+        trial = small["blocks"].trial
+        block_s = max(small["blocks"].decode_s - _reading(trial, rates) - _beside(trial, 0, row_s, vocabulary_s), 0.0)
+        block_s /= trial.n_layer
+        if "vocabulary" in small:
+            trial = small["vocabulary"].trial
+            left = small["vocabulary"].decode_s - _reading(trial, rates) - _beside(trial, block_s, row_s, 0)
+            vocabulary_s = max(left, 0.0) / trial.n_vocab
     types = tuple(
         TypeTimes(kind, rates[kind], 2 * entry.trial.block_parameters / entry.prefill_s if entry.prefill_s else None)
         for kind, entry in by_kind.items()
     )
-    return CpuTimes(engine, build, block_s, vocabulary_s, types, _heads(timed))
+    return CpuTimes(engine, build, block_s, row_s, vocabulary_s, types, _heads(timed))
 
 
-def _beside(trial: Trial, block_s: float, vocabulary_s: float) -> float:
-    return trial.n_layer * block_s + trial.n_vocab * vocabulary_s
+def _beside(trial: Trial, block_s: float, row_s: float, vocabulary_s: float) -> float:
+    return trial.n_layer * block_s + trial.short_rows * row_s + trial.n_vocab * vocabulary_s
 
 
 def _reading(trial: Trial, rates: Mapping[str, float]) -> float:
-    return sum(n_bytes / rates[kind] for kind, n_bytes in trial.read_bytes().items())
+    return sum(n_bytes / rates[kind] for kind, n_bytes in trial.weights_read().items())
+
+
+def shortness(width: int) -> float:
+    """How much a row of so many elements falls short of WIDE: 0 for what is no shorter."""
+    return max(1 - width / WIDE, 0.0)
 
 
 def _heads(timed: Sequence[Timed]) -> tuple[HeadTimes, ...]:

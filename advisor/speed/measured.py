@@ -1,0 +1,153 @@
+"""What was measured on the machine in place of what rules/speed.toml assumes: for the machine, then for one model.
+
+The CPU's own times are those of an engine's trials (advisor.speed.trials says what they mean). Runs of whole models
+correct what is left, for models of the same quantization and about the same size.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from advisor.calibration import CPU, Calibration, CpuTimes, HeadTimes, Run, device_key, median
+from advisor.ggml_types import GGML_TYPES
+from advisor.host import Device
+from advisor.memory.placement import HOST
+from advisor.memory.types import MemoryPlan
+from advisor.model.spec import LayerSpec, ModelSpec
+from advisor.speed.constants import Constants, HostConstants, Measured
+from advisor.speed.reads import cells_of
+from advisor.speed.trials import CELLS_PADDING, SPLIT_FROM_CELLS, shortness
+from advisor.units import round_up
+
+_KNOWN_SHARE = 0.9  # of a model's bytes must be of types that were tried for its speed to count as calibrated
+
+
+def with_calibration(host: HostConstants, calibration: Calibration, rules: Mapping[str, Any]) -> HostConstants:
+    """`host` with the measured memory, and with the CPU's times where there are any."""
+    if calibration.ram_bytes_per_s is not None:
+        rate = rules["measured"]["ram_efficiency"] * calibration.ram_bytes_per_s
+        host = host._replace(read_bytes_per_s=rate, cache_bytes_per_s=rate, confidence="formula")
+    if calibration.cpu is not None:
+        host = host._replace(step_seconds=calibration.cpu.block_seconds, times=calibration.cpu)
+    return host
+
+
+def for_model(base: Constants, spec: ModelSpec, devices: Sequence[Device]) -> Constants:
+    """`base` for this model: the CPU's rate for its storage types, and what runs of models like it showed."""
+    measured = base.measured
+    if measured is None:
+        return base
+    host = base.host
+    if host.times is not None:
+        host = _of_types(host, host.times, spec, measured)
+    build = host.times.build if host.times is not None else None
+    factors = _factors(measured, CPU, spec, build)
+    if factors is not None:
+        host = host._replace(
+            decode_factor=factors[0], flops=host.flops / factors[1], spread=measured.spread, confidence="calibrated"
+        )
+    found = []
+    for constants, device in zip(base.devices, devices, strict=True):
+        factors = _factors(measured, device_key(device.backend, device.name), spec, None)
+        if factors is not None:
+            constants = constants._replace(
+                decode_factor=factors[0], flops=constants.flops / factors[1],
+                attention_flops=constants.attention_flops / factors[1], spread=measured.spread,
+                prefill_spread=measured.prefill_spread, confidence="calibrated",
+            )  # fmt: skip
+        found.append(constants)
+    return base._replace(host=host, devices=tuple(found))
+
+
+def _of_types(host: HostConstants, times: CpuTimes, spec: ModelSpec, measured: Measured) -> HostConstants:
+    """The rate at which the CPU gets through this model's types; those that were not tried come at memory's pace."""
+    rates = {entry.name: entry.bytes_per_s for entry in times.types}
+    flops = {entry.name: entry.flops for entry in times.types if entry.flops}
+    n_bytes, parameters, rows = _by_type(spec)
+    seconds = rows * times.row_seconds
+    seconds += sum(count / rates.get(name, host.read_bytes_per_s) for name, count in n_bytes.items())
+    total = sum(n_bytes.values())
+    multiplied = sum(parameters.values())
+    computing = sum(count / flops.get(name, host.flops) for name, count in parameters.items())
+    known = sum(count for name, count in n_bytes.items() if name in rates) >= _KNOWN_SHARE * total
+    return host._replace(
+        read_bytes_per_s=total / seconds if seconds else host.read_bytes_per_s,
+        flops=multiplied / computing if computing else host.flops,
+        vocabulary_seconds=times.vocabulary_seconds * spec.n_vocab if spec.has_logits else 0.0,
+        spread=measured.spread if known else host.spread,
+        confidence="calibrated" if known else host.confidence,
+    )
+
+
+def _by_type(spec: ModelSpec) -> tuple[dict[str, float], dict[str, float], float]:
+    """(bytes that one token reads, parameters that a prompt's token multiplies, by type; short rows)."""
+    used = spec.n_expert_used / spec.n_expert if spec.n_expert else 1.0
+    n_bytes: dict[str, float] = {}
+    parameters: dict[str, float] = {}
+    rows = 0.0
+    for tensor in spec.tensors:
+        if tensor.place == "skipped" or (tensor.place == "input" and not spec.tied_output) or len(tensor.shape) < 2:
+            continue
+        if tensor.place == "input" and not tensor.name.startswith("token_embd"):
+            continue
+        name, share = GGML_TYPES[tensor.ggml_type].name, used if "exps." in tensor.name else 1.0
+        n_bytes[name] = n_bytes.get(name, 0.0) + tensor.n_bytes * share
+        count = share
+        for extent in tensor.shape:
+            count *= extent
+        if tensor.place not in ("input", "output"):
+            rows += count / tensor.shape[0] * shortness(tensor.shape[0])
+            parameters[name] = parameters.get(name, 0.0) + count
+    return n_bytes, parameters, rows
+
+
+def _factors(measured: Measured, device: str, spec: ModelSpec, build: int | None) -> tuple[float, float] | None:
+    """(seconds of a token, of a prompt's token) over those predicted, by the run nearest in size; None without one."""
+    near: list[tuple[bool, float, Run]] = []
+    weights = max(weights_bytes(spec), 1)
+    for run in measured.calibration.runs:
+        ratio = max(run.weights_bytes / weights, weights / run.weights_bytes)
+        if run.device == device and run.quantization == spec.quantization and ratio <= measured.nearest_size_ratio:
+            near.append((build is not None and run.build != build, ratio, run))
+    if not near:
+        return None
+    run = min(near, key=lambda entry: entry[:2])[2]
+    return tuple(median(factors) if factors else 1.0 for factors in (run.decode_factors, run.prefill_factors))  # type: ignore[return-value]
+
+
+def weights_bytes(spec: ModelSpec) -> int:
+    """A model's size as runs are compared by."""
+    return sum(tensor.n_bytes for tensor in spec.tensors if tensor.place != "skipped")
+
+
+# ---------------------------------------------------------------- attention on the CPU
+
+
+def host_attention_seconds(spec: ModelSpec, heads: Sequence[HeadTimes], plan: MemoryPlan, depth: int) -> float:
+    """One token's attention in the blocks whose cache is in system memory, with flash attention and an f16 cache."""
+    cells = depth
+    if depth >= SPLIT_FROM_CELLS:  # the threads share the padded cache out, and the first have nothing but tokens
+        cells = min(round_up(depth + 1, CELLS_PADDING), max(plan.settings.n_ctx_seq, depth))
+    seconds = 0.0
+    for layer in spec.layers:
+        if layer.attention != "none" and (plan.placement[layer.il] == HOST or not plan.settings.kv_offload):
+            pair, row = _head_times(layer, heads)
+            seconds += cells_of(layer, cells) * (layer.n_head * pair + layer.n_head_kv * row)
+    return seconds
+
+
+def _head_times(layer: LayerSpec, heads: Sequence[HeadTimes]) -> tuple[float, float]:
+    """(seconds a head and token, seconds a key head and token) for the size of this block's heads, between those tried.
+
+    The keys of a single key head lie one after the other and come as fast as they are used.
+    """
+    size = (layer.head_size_k + layer.head_size_v) / 2
+    below = max((entry for entry in heads if entry.head_size <= size), key=lambda e: e.head_size, default=None)
+    above = min((entry for entry in heads if entry.head_size >= size), key=lambda e: e.head_size, default=None)
+    if below is None or above is None:  # beyond what was tried: in proportion
+        nearest = below or above
+        assert nearest is not None
+        pair, row = (value * size / nearest.head_size for value in nearest[1:])
+    else:
+        share = (size - below.head_size) / (above.head_size - below.head_size) if above is not below else 0.0
+        pair, row = (a + (b - a) * share for a, b in zip(below[1:], above[1:], strict=True))
+    return pair, row if layer.n_head_kv > 1 else 0.0
