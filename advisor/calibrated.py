@@ -29,8 +29,11 @@ def with_calibration(host: HostSnapshot, folder: str) -> HostSnapshot:
     calibration, problem = current_calibration(folder, host)
     if problem is not None:
         host = host._replace(notes=(*host.notes, problem))
-    if calibration is None:
-        return host
+    return calibrated(host, calibration) if calibration is not None else host
+
+
+def calibrated(host: HostSnapshot, calibration: Calibration) -> HostSnapshot:
+    """`host` with what was measured on it."""
     source = f"measured on {calibration.measured_on}"
     ram = host.ram
     if calibration.ram_bytes_per_s is not None:

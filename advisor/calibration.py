@@ -40,6 +40,7 @@ class HeadTimes(NamedTuple):
     head_size: int  # of a key
     pair_seconds: float  # a head attends to one token of the cache
     row_seconds: float  # a key head's key and value of one token come from memory, between those of other heads
+    prompt_seconds: float | None  # a head attends to one earlier token, for each token of a prompt
 
 
 class CpuTimes(NamedTuple):
@@ -166,7 +167,10 @@ def _cpu(cpu: Mapping[str, Any]) -> CpuTimes:
         _number(cpu["row_seconds"]),
         _number(cpu["vocabulary_seconds"]),
         tuple(TypeTimes(name, _rate(rate), None if flops is None else _rate(flops)) for name, rate, flops in types),
-        tuple(HeadTimes(_integer(size), _number(pair), _number(row)) for size, pair, row in heads),
+        tuple(
+            HeadTimes(_integer(size), _number(pair), _number(row), None if prompt is None else _number(prompt))
+            for size, pair, row, prompt in heads
+        ),
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from advisor.errors import EngineError
 PACKAGE = "xllamacpp"  # the kind of an engine that is a Python package
 START_LIMIT_S = 60.0
 _LOG_BYTES = 1 << 16
+_SIGNALLED = "ended by signal"
 # both run isolated (-I): nothing is imported from the folder that advisor is started in
 _GUARD = """
 import json, os, signal, subprocess, sys, threading
@@ -35,7 +37,7 @@ def watch():
 threading.Thread(target=watch, daemon=True).start()
 status = engine.wait()
 if status < 0:
-    print("advisor: ended by", signal.Signals(-status).name, file=sys.stderr, flush=True)
+    print("ended by signal", signal.Signals(-status).name, file=sys.stderr, flush=True)
 os._exit(1)
 """
 _SERVER = """
@@ -85,15 +87,17 @@ def running(
     n_ctx: int,
     environ: Mapping[str, str],
     *,
-    cpu_only: bool,
+    layers: int = 0,
+    device: str | None = None,
 ) -> Iterator[Address]:
     """The server of `binary` with `model` loaded, one slot of `n_ctx` tokens; gone when the block ends.
 
-    Everything else is left to the engine, but for `cpu_only` no GPU is used. Raises EngineError when it does not come
-    up or ends before it has answered.
+    `layers` of it go to the GPU that the engine calls `device`, to its own choice without a name; with none of them no
+    GPU is used. Everything else is left to the engine.
+    Raises EngineError when it does not come up or ends before it has answered.
     """
     port = _free_port()
-    command = _command(binary, model, n_ctx, port, cpu_only=cpu_only)
+    command = _command(binary, model, n_ctx, port, layers, device)
     address = Address("127.0.0.1", port, False, "")
     with tempfile.TemporaryFile() as log:
         try:
@@ -108,9 +112,11 @@ def running(
             _wait(process, address, binary, log.fileno())
             yield address
         except EngineError:
-            if process.poll() is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):  # it may just be dying
+                process.wait(0.5)
+            if process.returncode is None:
                 raise
-            raise EngineError(_ended(binary, log.fileno())) from None
+            raise EngineError(_ended(binary, log.fileno(), process.returncode)) from None
         finally:
             assert process.stdin is not None
             with contextlib.suppress(OSError):
@@ -118,14 +124,15 @@ def running(
             end_group(process)
 
 
-def _command(binary: EngineBinary, model: str, n_ctx: int, port: int, *, cpu_only: bool) -> Sequence[str]:
+def _command(binary: EngineBinary, model: str, n_ctx: int, port: int, layers: int, device: str | None) -> Sequence[str]:
     model = os.path.abspath(model)
     if binary.kind == PACKAGE:
         values = {"model": model, "n_ctx": n_ctx, "n_parallel": 1, "port": port, "verbosity": 1}
         return [binary.path, "-I", "-c", _SERVER, json.dumps(values)]
     words = ["-m", model, "-c", str(n_ctx), "-np", "1", "--host", "127.0.0.1", "--port", str(port), "--no-warmup"]
-    if cpu_only:
-        words += ["-ngl", "0", "--device", "none"]
+    words += ["-ngl", str(layers)]
+    if device is not None or not layers:
+        words += ["--device", device or "none"]
     return [sys.executable, "-I", "-c", _GUARD, json.dumps([binary.path, *words])]
 
 
@@ -138,16 +145,16 @@ def _wait(process: subprocess.Popen[bytes], address: Address, binary: EngineBina
         if time.monotonic() > deadline:
             raise EngineError(f"{binary.path} was not ready within {START_LIMIT_S:.0f} s.")
         time.sleep(0.02)
-    raise EngineError(_ended(binary, log))
+    raise EngineError(_ended(binary, log, process.returncode))
 
 
-def _ended(binary: EngineBinary, log: int) -> str:
-    """Why the engine ended, as far as its last lines tell."""
+def _ended(binary: EngineBinary, log: int, status: int) -> str:
+    """Why the engine ended, as far as its status and its last lines tell."""
     size = os.lseek(log, 0, os.SEEK_END)
     os.lseek(log, max(size - _LOG_BYTES, 0), os.SEEK_SET)
     lines = [line.strip() for line in os.read(log, _LOG_BYTES).decode("utf-8", "replace").split("\n") if line.strip()]
-    last = next((line for line in reversed(lines) if "advisor: ended by" in line), lines[-1] if lines else "no word")
-    if "SIGILL" in last:
+    last = next((line for line in reversed(lines) if _SIGNALLED in line), lines[-1] if lines else f"status {status}")
+    if "SIGILL" in last or status == -signal.SIGILL:
         last = "it uses instructions that this processor does not have"
     return f"{binary.path} ended before it answered ({last[-200:]})."
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -23,14 +24,17 @@ _FIRST_TOKEN = 300  # of the prompts: an ordinary one in every vocabulary
 _ANSWER_LIMIT_S = 120.0
 
 
-def run_trial(binary: EngineBinary, trial: Trial, folder: str, environ: Mapping[str, str]) -> Timed:
-    """Let `binary` run `trial`, whose file is made in `folder` and removed again. Raises EngineError."""
+def run_trial(binary: EngineBinary, trial: Trial, folder: str, environ: Mapping[str, str]) -> tuple[Timed, int | None]:
+    """(its times, the engine's build) of `trial`, whose file is made in `folder` and removed again.
+
+    Raises EngineError, and OSError when the file cannot be made.
+    """
     path = os.path.join(folder, "trial.gguf")
     n_ctx = round_up(DEPTH_TOKENS + 2 * STEPS, 1024) if trial.deep else 256
     try:
         write_trial(trial, path, n_ctx)
-        with running(binary, path, n_ctx, environ, cpu_only=True) as address:
-            return _time_trial(address, trial)
+        with running(binary, path, n_ctx, environ) as address:
+            return _time_trial(address, trial), build_of(address)
     finally:
         if os.path.exists(path):
             os.unlink(path)
@@ -38,12 +42,21 @@ def run_trial(binary: EngineBinary, trial: Trial, folder: str, environ: Mapping[
 
 def _time_trial(address: Address, trial: Trial) -> Timed:
     decode = typical(lambda: step_seconds(complete(address, prompt(2), STEPS + 1)))
-    prefill = deep = None
+    prefill = deep = deep_prefill = None
     if trial.what == "type":
         prefill = typical(lambda: _prompt_seconds(complete(address, prompt(PROMPT_TOKENS), 1, cached=False)))
     if trial.deep:
+        deep_prefill = _prompt_seconds(complete(address, prompt(DEPTH_TOKENS), 1, cached=False))
         deep = typical(lambda: step_seconds(complete(address, prompt(DEPTH_TOKENS), STEPS + 1)))
-    return Timed(trial, decode, prefill, deep)
+    return Timed(trial, decode, prefill, deep, deep_prefill)
+
+
+def build_of(address: Address) -> int | None:
+    """The build that the server at `address` says it is; None where it does not know."""
+    answer = ask(address, "GET", "/props")
+    said = answer.body.get("build_info") if isinstance(answer.body, dict) else None
+    match = re.match(r"b(\d{2,8})\b", said) if isinstance(said, str) else None
+    return int(match[1]) if match else None
 
 
 class AtDepth(NamedTuple):

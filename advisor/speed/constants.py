@@ -41,7 +41,8 @@ class HostConstants(NamedTuple):
     cache_bytes_per_s: float  # the same for the cache, with flash attention
     step_seconds: float  # one plain block beside its reading
     extra_steps: float  # as a GPU's
-    flops: float
+    flops: float  # matrix products of a prompt
+    attention_flops: float  # attention of a prompt
     disk_bytes_per_s: float
     spread: float
     disk_spread: float
@@ -139,13 +140,15 @@ def _host(host: HostSnapshot, rules: Mapping[str, Any], model_path: str) -> Host
         per_core = cpu["gflops_per_core_avx512"]
     elif "avx2" in sets or "neon" in sets or "asimd" in sets:
         per_core = cpu["gflops_per_core_avx2"]
+    flops = max(host.cpu.physical_cores, 1) * per_core * 1e9
     rate = cpu["efficiency"] * (host.ram.bandwidth_bytes_per_s or cpu["assumed_bandwidth_bytes_per_s"])
     return HostConstants(
         read_bytes_per_s=rate,
         cache_bytes_per_s=rate * cpu["flash_efficiency_factor"],
         step_seconds=cpu["block_seconds"],
         extra_steps=cpu["extra_steps"],
-        flops=max(host.cpu.physical_cores, 1) * per_core * 1e9,
+        flops=flops,
+        attention_flops=flops,
         disk_bytes_per_s=disk_rate(host, rules, model_path),
         spread=cpu["range"],
         disk_spread=rules["disk"]["range"],

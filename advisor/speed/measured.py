@@ -10,11 +10,12 @@ from typing import Any
 from advisor.calibration import CPU, Calibration, CpuTimes, HeadTimes, Run, device_key, median
 from advisor.ggml_types import GGML_TYPES
 from advisor.host import Device
+from advisor.memory.cache import layer_cells
 from advisor.memory.placement import HOST
 from advisor.memory.types import MemoryPlan
 from advisor.model.spec import LayerSpec, ModelSpec
+from advisor.settings import RunSettings
 from advisor.speed.constants import Constants, HostConstants, Measured
-from advisor.speed.reads import cells_of
 from advisor.speed.trials import CELLS_PADDING, SPLIT_FROM_CELLS, shortness
 from advisor.units import round_up
 
@@ -43,8 +44,9 @@ def for_model(base: Constants, spec: ModelSpec, devices: Sequence[Device]) -> Co
     factors = _factors(measured, CPU, spec, build)
     if factors is not None:
         host = host._replace(
-            decode_factor=factors[0], flops=host.flops / factors[1], spread=measured.spread, confidence="calibrated"
-        )
+            decode_factor=factors[0], flops=host.flops / factors[1], attention_flops=host.attention_flops / factors[1],
+            spread=measured.spread, confidence="calibrated",
+        )  # fmt: skip
     found = []
     for constants, device in zip(base.devices, devices, strict=True):
         factors = _factors(measured, device_key(device.backend, device.name), spec, None)
@@ -68,10 +70,20 @@ def _of_types(host: HostConstants, times: CpuTimes, spec: ModelSpec, measured: M
     total = sum(n_bytes.values())
     multiplied = sum(parameters.values())
     computing = sum(count / flops.get(name, host.flops) for name, count in parameters.items())
+    attending = [
+        (
+            layer.n_head * 2.0 * (layer.head_size_k + layer.head_size_v),
+            layer.n_head * _head_times(layer, times.heads)[2],
+        )
+        for layer in spec.layers
+        if layer.attention != "none" and times.heads and times.heads[0].prompt_seconds is not None
+    ]
+    attention_s = sum(seconds for _, seconds in attending)
     known = sum(count for name, count in n_bytes.items() if name in rates) >= _KNOWN_SHARE * total
     return host._replace(
         read_bytes_per_s=total / seconds if seconds else host.read_bytes_per_s,
         flops=multiplied / computing if computing else host.flops,
+        attention_flops=sum(n for n, _ in attending) / attention_s if attention_s else host.attention_flops,
         vocabulary_seconds=times.vocabulary_seconds * spec.n_vocab if spec.has_logits else 0.0,
         spread=measured.spread if known else host.spread,
         confidence="calibrated" if known else host.confidence,
@@ -124,30 +136,44 @@ def weights_bytes(spec: ModelSpec) -> int:
 
 def host_attention_seconds(spec: ModelSpec, heads: Sequence[HeadTimes], plan: MemoryPlan, depth: int) -> float:
     """One token's attention in the blocks whose cache is in system memory, with flash attention and an f16 cache."""
-    cells = depth
-    if depth >= SPLIT_FROM_CELLS:  # the threads share the padded cache out, and the first have nothing but tokens
-        cells = min(round_up(depth + 1, CELLS_PADDING), max(plan.settings.n_ctx_seq, depth))
     seconds = 0.0
     for layer in spec.layers:
         if layer.attention != "none" and (plan.placement[layer.il] == HOST or not plan.settings.kv_offload):
-            pair, row = _head_times(layer, heads)
-            seconds += cells_of(layer, cells) * (layer.n_head * pair + layer.n_head_kv * row)
+            pair, row, _ = _head_times(layer, heads)
+            seconds += _cells(layer, plan.settings, depth) * (layer.n_head * pair + layer.n_head_kv * row)
     return seconds
 
 
-def _head_times(layer: LayerSpec, heads: Sequence[HeadTimes]) -> tuple[float, float]:
-    """(seconds a head and token, seconds a key head and token) for the size of this block's heads, between those tried.
+def _cells(layer: LayerSpec, settings: RunSettings, depth: int) -> int:
+    """Tokens of the cache that take the threads their time.
+
+    They share out the padded cache, and the slowest has nothing but tokens in its share: all of a long cache count, and
+    of a block with a window those cells too that keep what the window has left behind.
+    """
+    cells = layer_cells(layer, settings)
+    if layer.n_window and depth >= layer.n_window:
+        return cells if cells >= SPLIT_FROM_CELLS else layer.n_window
+    if depth < SPLIT_FROM_CELLS:
+        return depth
+    return min(round_up(depth + 1, CELLS_PADDING), max(cells, depth))
+
+
+def _head_times(layer: LayerSpec, heads: Sequence[HeadTimes]) -> tuple[float, float, float]:
+    """(a head and token, a key head and token, the former in a prompt) for this block's heads, between those tried.
 
     The keys of a single key head lie one after the other and come as fast as they are used.
     """
     size = (layer.head_size_k + layer.head_size_v) / 2
     below = max((entry for entry in heads if entry.head_size <= size), key=lambda e: e.head_size, default=None)
     above = min((entry for entry in heads if entry.head_size >= size), key=lambda e: e.head_size, default=None)
+    low, high = below or above, above or below
+    assert low is not None
+    assert high is not None
     if below is None or above is None:  # beyond what was tried: in proportion
-        nearest = below or above
-        assert nearest is not None
-        pair, row = (value * size / nearest.head_size for value in nearest[1:])
+        share, scale = 0.0, size / low.head_size
     else:
-        share = (size - below.head_size) / (above.head_size - below.head_size) if above is not below else 0.0
-        pair, row = (a + (b - a) * share for a, b in zip(below[1:], above[1:], strict=True))
-    return pair, row if layer.n_head_kv > 1 else 0.0
+        share = (size - low.head_size) / (high.head_size - low.head_size) if high is not low else 0.0
+        scale = 1.0
+    times = zip(low[1:], high[1:], strict=True)
+    pair, row, prompt = (scale * ((a or 0.0) + ((b or 0.0) - (a or 0.0)) * share) for a, b in times)
+    return pair, row if layer.n_head_kv > 1 else 0.0, prompt

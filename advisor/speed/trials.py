@@ -31,7 +31,7 @@ _LEAST_SECONDS = 1e-9
 class Trial(NamedTuple):
     """One model of the architecture llama.
 
-    `what`: "type" | "rows" | "blocks" | "vocabulary" | "shared" (few key heads) | "apart" (one for each head).
+    `what`: "type" | "rows" | "blocks" | "vocabulary" | "shared" (one key head) | "apart" (a key head for each head).
     """
 
     what: str
@@ -100,6 +100,7 @@ class Timed(NamedTuple):
     decode_s: float
     prefill_s: float | None = None  # a token of a prompt of PROMPT_TOKENS
     deep_s: float | None = None
+    deep_prefill_s: float | None = None  # a token of a prompt of DEPTH_TOKENS, on average
 
 
 def trials(cache_bytes: int, used_types: Sequence[str] = (), used_heads: Sequence[int] = ()) -> tuple[Trial, ...]:
@@ -111,17 +112,17 @@ def trials(cache_bytes: int, used_types: Sequence[str] = (), used_heads: Sequenc
     vocabulary = min(round_up(2 * cache_bytes // 1024, 1024), 262144)  # its output sweeps the cache between tokens
     deep = [
         Trial(what, "q8_0", "f16", 4, 512, 256, n_head, n_head_kv, size, vocabulary)
-        for size in heads[:6]
-        for what, n_head, n_head_kv in (("shared", 32, 4), ("apart", 16, 16))
+        for size in heads[:8]
+        for what, n_head, n_head_kv in (("shared", 32, 1), ("apart", 16, 16))
     ]
     small = [
         Trial("rows", "q8_0", "q8_0", round(target / 5.2e6), 640, 2048, 10, 2, 64, 2048),
-        Trial("blocks", "q8_0", "q8_0", 96, 128, 128, 2, 2, 64, 512),
+        Trial("blocks", "q8_0", "q8_0", 128, 256, 256, 4, 4, 64, 512),
         Trial("vocabulary", "q8_0", "", 2, 128, 128, 2, 2, 64, 262144),
     ]
     first = [entry for entry in by_type if entry.kind == "q8_0" or entry.kind == "f16"]  # the others rest on these
-    return (*first, *small, *(entry for entry in by_type[:5] if entry not in first), *deep[:4],
-            *(entry for entry in by_type[5:] if entry not in first), *deep[4:])  # fmt: skip
+    others = [entry for entry in by_type if entry not in first]
+    return (*first, *small, *others[:4], *deep[:6], *others[4:], *deep[6:])
 
 
 def _of_type(name: str, target_bytes: int) -> Trial:
@@ -157,7 +158,8 @@ def fit(timed: Sequence[Timed], engine: str, build: int | None) -> CpuTimes | No
         TypeTimes(kind, rates[kind], 2 * entry.trial.block_parameters / entry.prefill_s if entry.prefill_s else None)
         for kind, entry in by_kind.items()
     )
-    return CpuTimes(engine, build, block_s, row_s, vocabulary_s, types, _heads(timed))
+    flops = next((entry.flops for entry in types if entry.name == "q8_0"), None)
+    return CpuTimes(engine, build, block_s, row_s, vocabulary_s, types, _heads(timed, flops))
 
 
 def _beside(trial: Trial, block_s: float, row_s: float, vocabulary_s: float) -> float:
@@ -173,19 +175,27 @@ def shortness(width: int) -> float:
     return max(1 - width / WIDE, 0.0)
 
 
-def _heads(timed: Sequence[Timed]) -> tuple[HeadTimes, ...]:
-    """Of each head size both trials: with n heads to a key head an n-th of the fetching falls on each."""
-    pairs: dict[tuple[int, str], tuple[float, int]] = {}
-    for entry in timed:
-        if entry.deep_s is not None:
-            trial = entry.trial
-            cells = trial.n_layer * trial.n_head * round_up(DEPTH_TOKENS, CELLS_PADDING)
-            seconds = max((entry.deep_s - entry.decode_s) / cells, _LEAST_SECONDS)
-            pairs[trial.head_size, trial.what] = (seconds, trial.n_head // trial.n_head_kv)
+def _heads(timed: Sequence[Timed], flops: float | None) -> tuple[HeadTimes, ...]:
+    """Of each head size both trials; the keys of a single key head come as fast as they are used."""
     found = []
-    for size in sorted({size for size, _ in pairs}):
-        shared, apart = pairs.get((size, "shared")), pairs.get((size, "apart"))
+    by_size = {(entry.trial.head_size, entry.trial.what): entry for entry in timed if entry.deep_s is not None}
+    for size in sorted({size for size, _ in by_size}):
+        shared, apart = by_size.get((size, "shared")), by_size.get((size, "apart"))
         if shared is not None and apart is not None:
-            row = max((apart[0] - shared[0]) / (1 - 1 / shared[1]), 0.0)
-            found.append(HeadTimes(size, max(apart[0] - row, _LEAST_SECONDS), row))
+            pair = _pair_seconds(shared)
+            found.append(HeadTimes(size, pair, max(_pair_seconds(apart) - pair, 0.0), _prompt_seconds(shared, flops)))
     return tuple(found)
+
+
+def _pair_seconds(entry: Timed) -> float:
+    trial = entry.trial
+    pairs = trial.n_layer * trial.n_head * round_up(DEPTH_TOKENS, CELLS_PADDING)
+    return max(((entry.deep_s or 0.0) - entry.decode_s) / pairs, _LEAST_SECONDS)
+
+
+def _prompt_seconds(entry: Timed, flops: float | None) -> float | None:
+    """A head and an earlier token, for each token of a prompt; a token has half of the prompt before it on average."""
+    if entry.deep_prefill_s is None or flops is None:
+        return None
+    left = entry.deep_prefill_s - 2 * entry.trial.block_parameters / flops
+    return max(left / (entry.trial.n_layer * entry.trial.n_head * DEPTH_TOKENS / 2), _LEAST_SECONDS / 100)
