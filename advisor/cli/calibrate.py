@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from advisor.cli.checking import Check
     from advisor.host import HostSnapshot
 
-_DEFAULT_SECONDS = 60
+_DEFAULT_SECONDS = 120
 
 
 class Outcome(NamedTuple):
@@ -46,7 +46,7 @@ class Outcome(NamedTuple):
 @click.option(
     "--folder", "folders", multiple=True, metavar="DIR", help="a model folder whose disk to read, besides yours"
 )
-@click.option("--seconds", callback=whole(5), metavar="N", help="for the engine's trials (default: 60)")
+@click.option("--seconds", callback=whole(5), metavar="N", help="for the engine's trials at most (default: 120)")
 @click.option("--url", metavar="URL", help="learn from a llama-server that runs on this machine instead")
 @click.option("--forget", is_flag=True, help="remove what was measured and learned")
 @click.option("--rules", "rules_folder", metavar="DIR", help="a folder of rules that wins over the shipped ones")

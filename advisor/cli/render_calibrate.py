@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from advisor.cli.checking import Check, Figure, error_of
 from advisor.cli.terminal import Screen, clean, columns
 
 if TYPE_CHECKING:
-    from advisor.calibration import Calibration, CpuTimes, Run
+    from advisor.calibration import Calibration, CpuTimes
     from advisor.cli.calibrate import Outcome
     from advisor.cli.calibrating import DiskFound
 
 _SHOWN_TYPES = 8
+_MARGIN = " " * 9
 
 
 def render_calibrate(outcome: Outcome, screen: Screen) -> list[str]:
@@ -52,14 +52,14 @@ def _disk_lines(disk: DiskFound, screen: Screen) -> list[str]:
     return screen.wrap(f"not measured: {folder} {clean(disk.reason, 300)}", "           ", "  disk     ")
 
 
-def cpu_lines(cpu: CpuTimes, screen: Screen) -> list[str]:
+def cpu_lines(cpu: CpuTimes, screen: Screen, indent: str = "  ") -> list[str]:
     """What an engine's trials told, shortly."""
     build = f" b{cpu.build}" if cpu.build is not None else ""
     types = sorted(cpu.types, key=lambda entry: -entry.bytes_per_s)
     rates = ", ".join(f"{clean(entry.name, 20)} {entry.bytes_per_s / 1e9:.1f}" for entry in types[:_SHOWN_TYPES])
     more = f" and {len(types) - _SHOWN_TYPES} more" if len(types) > _SHOWN_TYPES else ""
     text = f"weights at GB/s on the CPU with {clean(cpu.engine, 60)}{build}: {rates}{more}"
-    return screen.wrap(text, "           ", "  engine   ")
+    return screen.wrap(text, indent + _MARGIN, f"{indent}engine   ")
 
 
 def check_lines(check: Check, screen: Screen) -> list[str]:
@@ -89,26 +89,20 @@ def _rate(tokens_per_s: float) -> str:
     return f"{tokens_per_s:,.0f}" if tokens_per_s >= 100 else f"{tokens_per_s:.3g}"
 
 
-def calibration_lines(calibration: Calibration, screen: Screen | None = None) -> list[str]:
+def calibration_lines(calibration: Calibration) -> list[str]:
     """What `advisor hardware` says of it."""
-    screen = screen or Screen()
-    lines = [f"measured {clean(calibration.measured_on)}, by advisor calibrate and observe"]
-    if calibration.cpu is not None:
-        lines += cpu_lines(calibration.cpu, screen)
-    lines += _run_lines(calibration.runs, screen)
-    return lines
-
-
-def _run_lines(runs: Sequence[Run], screen: Screen) -> list[str]:
     from advisor.calibration import median
 
-    lines = []
-    for run in runs:
+    screen = Screen()
+    lines = [f"measured {clean(calibration.measured_on)} by 'advisor calibrate'"]
+    if calibration.cpu is not None:
+        lines += cpu_lines(calibration.cpu, screen, "")
+    for run in calibration.runs:
         build = f" b{run.build}" if run.build is not None else ""
         pace = 100 * (1 / median(run.decode_factors) - 1) if run.decode_factors else 0.0
         text = (
             f"{clean(run.model, 60)} {clean(run.quantization, 20)} on {clean(run.device, 60)}{build}: "
-            f"{pace:+.0f} % of the predicted tokens/s, {run.n_seen} requests"
+            f"{pace:+.0f} % of the tokens/s predicted without it, {run.n_seen} timed"
         )
-        lines += screen.wrap(text, "           ", "  run      ")
+        lines += screen.wrap(text, _MARGIN, "run      ")
     return lines

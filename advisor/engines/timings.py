@@ -8,7 +8,7 @@ Source: tools/server/server-common.h, server-context.cpp and server-task.cpp of 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from advisor.records import NamedTuple
@@ -102,11 +102,12 @@ _SYSTEM = re.compile(r"system[ _]info.*?n_threads[ =:]+(\d+).*?(?:/ (\d+)|total_
 
 
 class SpeedLog(NamedTuple):
-    """The requests of a log that ran alone, and the threads of the machine that it says it ran on."""
+    """The requests of a log that ran alone, and what it says of the model and the machine that they ran on."""
 
     timings: tuple[Timing, ...]
     n_disturbed: int  # requests that shared the engine with others, or decoded several tokens a step
     logical_cores: int | None
+    path: str | None  # of the model that was loaded last
 
 
 class _Task:
@@ -116,24 +117,32 @@ class _Task:
         self.alone = True
 
 
-def parse_speeds(lines: Iterable[str]) -> SpeedLog:
-    """The timings in the lines of llama-server, llama-cli and llama-completion; what is not known is ignored."""
-    reader = _Reader()
-    for line in lines:
-        reader.line(line[:1000])
-    return SpeedLog(tuple(reader.timings), reader.n_disturbed, reader.logical_cores)
+class SpeedReader:
+    """Takes the lines of llama-server, llama-cli and llama-completion in turn; what it does not know it ignores."""
 
-
-class _Reader:
     def __init__(self) -> None:
+        """Nothing read yet."""
         self.tasks: dict[str, _Task] = {}  # those that run, by slot
         self.timings: list[Timing] = []
         self.n_disturbed = 0
         self.logical_cores: int | None = None
+        self.path: str | None = None
         self.single = _Task()  # a program that answers one request
         self.told: str | None = None  # the slot that the next lines tell of, in builds before 2026
 
+    def watch(self, lines: Iterable[str]) -> Iterator[str]:
+        """The same lines for another reader."""
+        for line in lines:
+            self.line(line[:1000])
+            yield line
+
+    @property
+    def log(self) -> SpeedLog:
+        """What the lines so far tell."""
+        return SpeedLog(tuple(self.timings), self.n_disturbed, self.logical_cores, self.path)
+
     def line(self, line: str) -> None:
+        """One more line."""
         match = _TASK.search(line) if "task" in line else None
         slot = match[1] if match else None
         if slot is not None and "processing task" in line and "launch" in line:
@@ -151,6 +160,11 @@ class _Reader:
         elif "system" in line and "n_threads" in line and (system := _SYSTEM.search(line)):
             digits = system[2] or system[3]
             self.logical_cores = int(digits) if len(digits) < 6 else None
+        elif "loading model '" in line:  # another model: what came before tells of the one before
+            path = line.partition("loading model '")[2].rpartition("'")[0]
+            if self.path is not None and path != self.path:
+                self.timings.clear()
+            self.path = path or None
 
     def _begin(self, slot: str) -> None:
         if len(self.tasks) >= 1000:

@@ -120,9 +120,9 @@ def trials(cache_bytes: int, used_types: Sequence[str] = (), used_heads: Sequenc
         Trial("blocks", "q8_0", "q8_0", 128, 256, 256, 4, 4, 64, 512),
         Trial("vocabulary", "q8_0", "", 2, 128, 128, 2, 2, 64, 262144),
     ]
-    first = [entry for entry in by_type if entry.kind == "q8_0" or entry.kind == "f16"]  # the others rest on these
+    first = [entry for entry in by_type if entry.kind in ("q8_0", "f16")]  # the others rest on these
     others = [entry for entry in by_type if entry not in first]
-    return (*first, *small, *others[:4], *deep[:6], *others[4:], *deep[6:])
+    return (*first, *small, *deep[:2], *others[:4], *deep[2:6], *others[4:], *deep[6:])
 
 
 def _of_type(name: str, target_bytes: int) -> Trial:
