@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from advisor.settings import RequestedSettings
 
 _LEAST_STEPS = 8  # tokens; a request with fewer tells of its beginning
+_LEAST_STEPS_IN_ALL = 64
 _LEAST_PROMPT_TOKENS = 64
 _SANE_FACTOR = 20.0  # beyond that something else was measured: another device, a debugger
 
@@ -77,18 +78,19 @@ def learn(predictor: Predictor, timings: Sequence[Timing], build: int | None) ->
     spec = predictor.spec
     if predictor.device is None:
         return Learned(None, 0, "The model runs in more than one place, so its speed tells of none of them.")
-    decode, prefill = [], []
+    decode, prefill, n_steps = [], [], 0
     for timing in timings:
         if timing.depth is None:
             continue
         if timing.steps >= _LEAST_STEPS and timing.seconds > 0:
             decode.append(timing.seconds / timing.steps / predictor.decode_seconds(timing.depth))
+            n_steps += timing.steps
         if timing.prompt_tokens >= _LEAST_PROMPT_TOKENS and timing.prompt_seconds > 0:
             before = max(timing.depth - timing.steps // 2 - timing.prompt_tokens, 0)
             expected = predictor.prefill_seconds(timing.prompt_tokens, before)
             prefill.append(timing.prompt_seconds / timing.prompt_tokens / expected)
-    if not decode:
-        return Learned(None, 0, f"No request decoded {_LEAST_STEPS} tokens alone, so nothing is learned.")
+    if n_steps < _LEAST_STEPS_IN_ALL:
+        return Learned(None, 0, f"{n_steps} tokens that were decoded alone are too few to learn from.")
     factors = [median(tuple(values)) for values in (decode, prefill) if values]
     if any(not 1 / _SANE_FACTOR <= factor <= _SANE_FACTOR for factor in factors):
         return Learned(

@@ -59,6 +59,8 @@ class Measured(NamedTuple):
     spread: float
     prefill_spread: float
     nearest_size_ratio: float  # a run tells of models up to so many times smaller or larger
+    no_flash: tuple[float, float]  # what pair_seconds and row_seconds become without flash attention
+    quantized_cache: tuple[float, float]  # and with a quantised cache
 
 
 class Constants(NamedTuple):
@@ -92,7 +94,14 @@ def constants_of(host: HostSnapshot, rules: Mapping[str, Any], model_path: str =
 
         trust = rules["measured"]
         on_host = with_calibration(on_host, host.calibration, rules)
-        measured = Measured(host.calibration, trust["range"], trust["prefill_range"], trust["nearest_size_ratio"])
+        measured = Measured(
+            host.calibration,
+            trust["range"],
+            trust["prefill_range"],
+            trust["nearest_size_ratio"],
+            (trust["cpu_no_flash_pair_factor"], trust["cpu_no_flash_row_factor"]),
+            (trust["cpu_quantized_cache_pair_factor"], trust["cpu_quantized_cache_row_factor"]),
+        )
     return Constants(
         devices=tuple(_device(device, rules) for device in host.devices),
         host=on_host,

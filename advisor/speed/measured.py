@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from advisor.calibration import CPU, Calibration, CpuTimes, HeadTimes, Run, device_key, median
-from advisor.ggml_types import GGML_TYPES
+from advisor.ggml_types import BY_NAME, GGML_TYPES
 from advisor.host import Device
 from advisor.memory.cache import layer_cells
 from advisor.memory.placement import HOST
@@ -134,13 +134,20 @@ def weights_bytes(spec: ModelSpec) -> int:
 # ---------------------------------------------------------------- attention on the CPU
 
 
-def host_attention_seconds(spec: ModelSpec, heads: Sequence[HeadTimes], plan: MemoryPlan, depth: int) -> float:
-    """One token's attention in the blocks whose cache is in system memory, with flash attention and an f16 cache."""
+def host_attention_seconds(
+    spec: ModelSpec, heads: Sequence[HeadTimes], plan: MemoryPlan, depth: int, measured: Measured
+) -> float:
+    """One token's attention in the blocks whose cache is in system memory."""
+    pairs, rows = (1.0, 1.0) if plan.flash_attn else measured.no_flash
+    if BY_NAME[plan.settings.cache_type_k.lower()].is_quantized:
+        pairs, rows = pairs * measured.quantized_cache[0], rows * measured.quantized_cache[1]
     seconds = 0.0
     for layer in spec.layers:
         if layer.attention != "none" and (plan.placement[layer.il] == HOST or not plan.settings.kv_offload):
             pair, row, _ = _head_times(layer, heads)
-            seconds += _cells(layer, plan.settings, depth) * (layer.n_head * pair + layer.n_head_kv * row)
+            seconds += _cells(layer, plan.settings, depth) * (
+                layer.n_head * pair * pairs + layer.n_head_kv * row * rows
+            )
     return seconds
 
 

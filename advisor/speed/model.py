@@ -101,7 +101,7 @@ class SpeedModel:
         if on_host:
             host = constants.host
             seconds = plan.read_host_bytes / host.read_bytes_per_s + host.vocabulary_seconds
-            seconds += self._attending_on_host(plan, depth, reads[HOST][0]) / cache_factor
+            seconds += self._attending_on_host(plan, depth, reads[HOST][0], cache_factor)
             seconds += host.step_seconds * self._steps(plan, HOST, host.extra_steps)
             parts.append((seconds * host.decode_factor, host.spread, "ram bandwidth"))
             confidences.append(host.confidence)
@@ -117,15 +117,15 @@ class SpeedModel:
         spread = sum(part[0] * part[1] for part in parts) / total
         return Decode(total, spread, max(parts, key=lambda part: part[0])[2], confidence)
 
-    def _attending_on_host(self, plan: MemoryPlan, depth: int, cache_bytes: int) -> float:
-        """Seconds of attention over `cache_bytes` of cache in system memory, with flash attention."""
-        host = self.constants.host
-        reading = cache_bytes / host.cache_bytes_per_s
-        if host.times is None or not host.times.heads or not cache_bytes:
-            return reading
+    def _attending_on_host(self, plan: MemoryPlan, depth: int, cache_bytes: int, cache_factor: float) -> float:
+        """Seconds of attention over `cache_bytes` of cache in system memory."""
+        host, measured = self.constants.host, self.constants.measured
+        if measured is None or host.times is None or not host.times.heads or not cache_bytes:
+            return cache_bytes / (cache_factor * host.cache_bytes_per_s)
         from advisor.speed.measured import host_attention_seconds
 
-        return max(reading, host_attention_seconds(self._spec, host.times.heads, plan, depth))
+        computing = host_attention_seconds(self._spec, host.times.heads, plan, depth, measured)
+        return max(cache_bytes / host.cache_bytes_per_s, computing)
 
     def _steps(self, plan: MemoryPlan, index: int, extra: float) -> float:
         """Steps of the blocks on a device: one a block, `extra` more for experts and for a recurrent state."""

@@ -43,6 +43,10 @@ SCHEMA: dict[str, object] = {
         "range": _SPREAD,
         "prefill_range": _SPREAD,
         "nearest_size_ratio": "number 1..100",
+        "cpu_no_flash_pair_factor": _SHARE,
+        "cpu_no_flash_row_factor": "number 0..10",
+        "cpu_quantized_cache_pair_factor": _SHARE,
+        "cpu_quantized_cache_row_factor": "number 0..10",
         "source": "str",
     },
     "attention": {
