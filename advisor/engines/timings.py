@@ -128,7 +128,7 @@ class SpeedReader:
         self.logical_cores: int | None = None
         self.path: str | None = None
         self.single = _Task()  # a program that answers one request
-        self.told: str | None = None  # the slot that the next lines tell of, in builds before 2026
+        self.told = ""  # the slot that the next lines tell of, in builds before 2026
 
     def watch(self, lines: Iterable[str]) -> Iterator[str]:
         """The same lines for another reader."""
@@ -144,17 +144,17 @@ class SpeedReader:
     def line(self, line: str) -> None:
         """One more line."""
         match = _TASK.search(line) if "task" in line else None
-        slot = match[1] if match else None
-        if slot is not None and "processing task" in line and "launch" in line:
+        slot = match[1] if match else ""
+        if slot and "processing task" in line and "launch" in line:
             self._begin(slot)
+        elif slot in self.tasks and "draft acceptance" in line:  # several tokens a step
+            self.tasks[slot].alone = False
         elif "eval time" in line:
             self._timed(line, slot or self.told)
-        elif slot is not None and "print_timing" in line:
+        elif slot and "print_timing" in line:
             self.told = slot
-        elif slot is not None and ("draft acceptance" in line or "accepted" in line) and slot in self.tasks:
-            self.tasks[slot].alone = False
-        elif slot is not None and "stop processing" in line:
-            self.told = None
+        elif slot and "stop processing" in line:
+            self.told = ""
             released = _RELEASED.search(line)
             self._end(slot, int(released[1] or released[2]) if released and len(released[0]) < 40 else None)
         elif "system" in line and "n_threads" in line and (system := _SYSTEM.search(line)):
@@ -174,19 +174,19 @@ class SpeedReader:
             for task in self.tasks.values():
                 task.alone = False
 
-    def _timed(self, line: str, slot: str | None) -> None:
+    def _timed(self, line: str, slot: str) -> None:
         match = _EVAL.search(line)
         if match is None or len(match[3]) > 9 or len(match[2]) > 15:
             return
         count, seconds = int(match[3]), float(match[2]) / 1000 if match[2].count(".") < 2 else 0.0
-        task = self.tasks.get(slot) if slot is not None else self.single
+        task = self.tasks.get(slot) if slot else self.single
         if task is None or not count or seconds <= 0:
             return
         if match[1]:
             task.prompt = (count, seconds)
         else:
             task.predicted = (count - (match[4] == "tokens"), seconds)
-            if slot is None:  # a program that ends with these lines
+            if not slot:  # a program that ends with these lines
                 depth = (task.prompt[0] if task.prompt else 0) + count // 2
                 self._keep(task, depth)
                 self.single = _Task()

@@ -44,17 +44,15 @@ def _pattern(storage: GgmlType) -> memoryview:
     size = storage.block_bytes
     data = bytearray(os.urandom(2 * MIB // size * size))
     count = len(data) // size
-    if storage.name in ("f32", "bf16"):  # the upper half of a float: 2**-7
-        data[size - 2 :: size], data[size - 1 :: size] = bytes(count), b"\x3c" * count
+    if storage.name in ("f32", "bf16"):  # 2**-7 to 2**-5
+        data[size - 1 :: size] = b"\x3c" * count
     elif storage.name == "mxfp4":  # an exponent of two alone
         data[0::size] = b"\x78" * count
-    else:  # half precision: 2**-7 for a number, 2**-14 for a scale
-        high = b"\x20" if storage.name == "f16" else b"\x04"
-        for at in (0,) if storage.name == "f16" else _SCALES.get(storage.name, (0,)):
-            data[at::size], data[at + 1 :: size] = (
-                bytes(count) if storage.name != "f16" else data[at::size],
-                high * count,
-            )
+    elif storage.name == "f16":  # 2**-7 to 2**-6
+        data[1::size] = b"\x20" * count
+    else:  # 2**-14
+        for at in _SCALES.get(storage.name, (0,)):
+            data[at::size], data[at + 1 :: size] = bytes(count), b"\x04" * count
     return memoryview(data)
 
 
