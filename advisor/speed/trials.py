@@ -127,7 +127,7 @@ def trials(cache_bytes: int, used_types: Sequence[str] = (), used_heads: Sequenc
 
 def _of_type(name: str, target_bytes: int) -> Trial:
     one = Trial("type", name, name, 1, WIDE, 4 * WIDE, 32, 8, 64, 2048)
-    return one._replace(n_layer=min(max(round(target_bytes / sum(one.weights_read().values())), 1), 8))
+    return one._replace(n_layer=min(max(round(target_bytes / sum(one.weights_read().values())), 1), 16))
 
 
 def fit(timed: Sequence[Timed], engine: str, build: int | None) -> CpuTimes | None:

@@ -137,7 +137,7 @@ def test_requests_that_share_the_engine_teach_nothing():
 def test_speculative_decoding_teaches_nothing():
     drafted = NEW.replace(
         "    graphs reused",
-        "draft acceptance = 0.50000 (    5 accepted /    10 generated)\nslot print_timing: id  1 | task 0 | graphs reused",
+        "draft acceptance = 0.50000 (    5 accepted /    10 generated)\nslot print_timing: id  1 | task 0 | reused",
     )
     assert read(drafted) == SpeedLog((), 1, 4, "/m/gemma.gguf")
 
