@@ -19,7 +19,7 @@ from advisor.units import round_up
 
 STEPS = 12  # tokens that are timed at once
 _REPEATS = (5, 15)  # at least, and at most where the machine is not quiet
-_QUIET = 0.02  # between the best and the typical repeat
+_QUIET = 0.03  # between the best and the middle repeat
 _FIRST_TOKEN = 300  # of the prompts: an ordinary one in every vocabulary
 _ANSWER_LIMIT_S = 120.0
 
@@ -112,10 +112,10 @@ def _prompt_seconds(timing: Timing) -> float:
 
 
 def typical(once: Callable[[], float]) -> float:
-    """The lower quartile of several times: other programs only ever slow one down, and a single good moment is none."""
+    """The median of several times, of more where other programs disturb."""
     values: list[float] = []
     while len(values) < _REPEATS[1]:
         values = sorted((*values, once()))
-        if len(values) >= _REPEATS[0] and values[len(values) // 4] <= values[0] * (1 + _QUIET):
+        if len(values) >= _REPEATS[0] and values[len(values) // 2] <= values[0] * (1 + _QUIET):
             break
-    return values[len(values) // 4]
+    return values[len(values) // 2]

@@ -17,7 +17,9 @@ from advisor.units import MIB, round_up
 
 CELLS_PADDING = 256  # n_kv grows by this many tokens (llama_kv_cache::get_n_kv)
 SPLIT_FROM_CELLS = 512  # tokens of the cache are dealt to the threads from here on, heads below
-WIDE = 2048  # elements; rows shorter than that cost more time a byte
+_EMBEDDING = 2048  # of the trials of types
+WIDE = 2150  # elements; rows of these trials come to it on average; shorter ones cost more time a byte, longer less
+_LONGEST = 1.5  # times WIDE, from where on it makes no difference
 PROMPT_TOKENS = 64
 DEPTH_TOKENS = 1000  # with the answer just below a multiple of the padding
 _TYPES = (
@@ -80,7 +82,7 @@ class Trial(NamedTuple):
 
     @property
     def short_rows(self) -> float:
-        """Rows of the blocks' matrices, each for as much as it is shorter than WIDE."""
+        """Rows of the blocks' matrices, each for as much as it is shorter than WIDE (negative: longer)."""
         return sum(
             shape[1] * shortness(shape[0])
             for name, shape, _ in self.tensors
@@ -126,7 +128,7 @@ def trials(cache_bytes: int, used_types: Sequence[str] = (), used_heads: Sequenc
 
 
 def _of_type(name: str, target_bytes: int) -> Trial:
-    one = Trial("type", name, name, 1, WIDE, 4 * WIDE, 32, 8, 64, 2048)
+    one = Trial("type", name, name, 1, _EMBEDDING, 4 * _EMBEDDING, 32, 8, 64, 2048)
     return one._replace(n_layer=min(max(round(target_bytes / sum(one.weights_read().values())), 1), 16))
 
 
@@ -171,8 +173,8 @@ def _reading(trial: Trial, rates: Mapping[str, float]) -> float:
 
 
 def shortness(width: int) -> float:
-    """How much a row of so many elements falls short of WIDE: 0 for what is no shorter."""
-    return max(1 - width / WIDE, 0.0)
+    """How much a row of so many elements falls short of WIDE; negative for what is longer."""
+    return 1 - min(width / WIDE, _LONGEST)
 
 
 def _heads(timed: Sequence[Timed], flops: float | None) -> tuple[HeadTimes, ...]:

@@ -30,7 +30,7 @@ def made_up(trial: Trial) -> Timed:
         storage = BY_NAME[kind.lower()]
         seconds += shape[0] // storage.block_elements * storage.block_bytes * shape[1] / rate(kind)
         if name.startswith("blk."):
-            seconds += shape[1] * ROW_S * max(0.0, 1 - shape[0] / 2048)
+            seconds += shape[1] * ROW_S * (1 - min(shape[0] / 2150, 1.5))
     size = trial.head_size
     per_pair = PAIR_S[size] + (FETCH_S[size] if trial.n_head_kv == trial.n_head else 0.0)
     deep = seconds + trial.n_layer * trial.n_head * 1024 * per_pair
@@ -121,4 +121,6 @@ def test_numbers_that_the_engine_gives():
     """Cells are padded to 256, and 1,000 tokens with an answer of 13 stay below 1,024."""
     assert round_up(DEPTH_TOKENS, 256) == round_up(DEPTH_TOKENS + 13, 256) == 1024
     assert PROMPT_TOKENS % 64 == 0
-    assert [shortness(width) for width in (0, 512, WIDE, 2 * WIDE)] == [1.0, 0.75, 0.0, 0.0]
+    assert [shortness(width) for width in (0, WIDE, 2 * WIDE, 100 * WIDE)] == [1.0, 0.0, -0.5, -0.5]
+    of_types = next(trial for trial in trials(32 * MIB) if trial.what == "type" and trial.n_layer > 2)
+    assert of_types.short_rows / of_types.n_layer == pytest.approx(0, abs=30)  # of 23,552: WIDE is their average
