@@ -73,7 +73,7 @@ class Learned(NamedTuple):
 
 def learn(predictor: Predictor, timings: Sequence[Timing], build: int | None) -> Learned:
     """The medians over `timings` as one run."""
-    from advisor.speed.measured import weights_bytes
+    from advisor.speed.measured import run_name, weights_bytes
 
     spec = predictor.spec
     if predictor.device is None:
@@ -99,7 +99,7 @@ def learn(predictor: Predictor, timings: Sequence[Timing], build: int | None) ->
             f"It is {factors[0]:.2g} times the predicted time, so it ran elsewhere than on this device.",
         )
     run = Run(
-        predictor.device, spec.quantization, build, spec.name[:200], max(weights_bytes(spec), 1), (factors[0],),
+        predictor.device, spec.quantization, build, run_name(spec), max(weights_bytes(spec), 1), (factors[0],),
         (factors[1],) if len(factors) > 1 else (), len(decode),
     )  # fmt: skip
     return Learned(run, len(decode), "")

@@ -1,7 +1,8 @@
 """What was measured on the machine in place of what rules/speed.toml assumes: for the machine, then for one model.
 
 The CPU's own times are those of an engine's trials (advisor.speed.trials says what they mean). Runs of whole models
-correct what is left, for models of the same quantization and about the same size.
+correct what is left: where there were no trials for models of the same quantization and about the same size, else for
+the model that ran, of which they know more than its types.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,7 +42,7 @@ def for_model(base: Constants, spec: ModelSpec, devices: Sequence[Device]) -> Co
     if host.times is not None:
         host = _of_types(host, host.times, spec, measured)
     build = host.times.build if host.times is not None else None
-    factors = _factors(measured, CPU, spec, build)
+    factors = _factors(measured, CPU, spec, build, itself=host.confidence == "calibrated")
     if factors is not None:
         host = host._replace(
             decode_factor=factors[0], flops=host.flops / factors[1], attention_flops=host.attention_flops / factors[1],
@@ -49,7 +50,7 @@ def for_model(base: Constants, spec: ModelSpec, devices: Sequence[Device]) -> Co
         )  # fmt: skip
     found = []
     for constants, device in zip(base.devices, devices, strict=True):
-        factors = _factors(measured, device_key(device.backend, device.name), spec, None)
+        factors = _factors(measured, device_key(device.backend, device.name), spec, None, itself=False)
         if factors is not None:
             constants = constants._replace(
                 decode_factor=factors[0], flops=constants.flops / factors[1],
@@ -112,18 +113,30 @@ def _by_type(spec: ModelSpec) -> tuple[dict[str, float], dict[str, float], float
     return n_bytes, parameters, rows
 
 
-def _factors(measured: Measured, device: str, spec: ModelSpec, build: int | None) -> tuple[float, float] | None:
-    """(seconds of a token, of a prompt's token) over those predicted, by the run nearest in size; None without one."""
+def _factors(
+    measured: Measured, device: str, spec: ModelSpec, build: int | None, *, itself: bool
+) -> tuple[float, float] | None:
+    """(seconds of a token, of a prompt's token) over those predicted, by the run nearest in size; None without one.
+
+    `itself`: only runs of this model count.
+    """
     near: list[tuple[bool, float, Run]] = []
     weights = max(weights_bytes(spec), 1)
     for run in measured.calibration.runs:
         ratio = max(run.weights_bytes / weights, weights / run.weights_bytes)
+        if itself and (run.weights_bytes != weights or run.model != run_name(spec)):
+            continue
         if run.device == device and run.quantization == spec.quantization and ratio <= measured.nearest_size_ratio:
             near.append((build is not None and run.build != build, ratio, run))
     if not near:
         return None
     run = min(near, key=lambda entry: entry[:2])[2]
     return tuple(median(factors) if factors else 1.0 for factors in (run.decode_factors, run.prefill_factors))  # type: ignore[return-value]
+
+
+def run_name(spec: ModelSpec) -> str:
+    """A model's name as runs are kept by."""
+    return spec.name[:200]
 
 
 def weights_bytes(spec: ModelSpec) -> int:

@@ -168,23 +168,29 @@ def test_blocks_on_a_card_do_not_change():
 # ---------------------------------------------------------------- runs
 
 
+UNTRIED = MEASURED._replace(cpu=None)
+
+
 def run(device: str = CPU, **changes: Any) -> Run:
-    base = Run(device, spec("llama3-8b").quantization, None, "m", weights_bytes(spec("llama3-8b")), (1.5,), (2.0,), 1)
+    llama = spec("llama3-8b")
+    base = Run(device, llama.quantization, None, "another", weights_bytes(llama) + 1000, (1.5,), (2.0,), 1)
     return base._replace(**changes)
 
 
 @pytest.mark.parametrize("device", [CPU, device_key("cuda", "card 0")])
-def test_a_run_of_the_model_corrects_its_speed(device):
+def test_a_run_of_a_model_like_it_corrects_its_speed(device):
     host = CPU_ONLY if device == CPU else CARD
     planned = plan("llama3-8b", host, n_gpu_layers=None if device == CPU else 999)
     turn = Turn(512, 0, 1)
     before, after = (
-        model("llama3-8b", MEASURED._replace(runs=runs), host).predict(planned, turn, PLENTY)
+        model("llama3-8b", UNTRIED._replace(runs=runs), host).predict(planned, turn, PLENTY)
         for runs in ((), (run(device),))
     )
     assert after.decode_tokens_per_s.value == pytest.approx(before.decode_tokens_per_s.value / 1.5)
     assert after.prefill_tokens_per_s.value == pytest.approx(before.prefill_tokens_per_s.value / 2, rel=0.05)
     assert after.confidence == "calibrated"
+    decode = after.decode_tokens_per_s
+    assert decode.high / decode.value == pytest.approx(1 + speed_rules()["measured"]["range"])
 
 
 @pytest.mark.parametrize(
@@ -195,28 +201,40 @@ def test_a_run_of_the_model_corrects_its_speed(device):
     ],
 )  # fmt: skip
 def test_a_run_of_something_else_does_not(other):
-    assert seconds("llama3-8b", MEASURED._replace(runs=(other,))) == seconds("llama3-8b", MEASURED)
+    assert seconds("llama3-8b", UNTRIED._replace(runs=(other,))) == seconds("llama3-8b", UNTRIED)
 
 
 def test_the_nearest_run_counts_and_its_median():
     size = weights_bytes(spec("llama3-8b"))
     runs = (
         run(weights_bytes=size // 2, decode_factors=(9.0,)),
-        run(weights_bytes=size + 1000, decode_factors=(1.0, 2.0, 50.0)),
+        run(decode_factors=(1.0, 2.0, 50.0)),
         run(weights_bytes=2 * size, decode_factors=(7.0,)),
     )
-    assert seconds("llama3-8b", MEASURED._replace(runs=runs)) == pytest.approx(2 * seconds("llama3-8b", MEASURED))
+    assert seconds("llama3-8b", UNTRIED._replace(runs=runs)) == pytest.approx(2 * seconds("llama3-8b", UNTRIED))
+
+
+def test_where_the_cpu_was_tried_a_run_speaks_for_its_own_model():
+    """The types are known; what is left is the model's own."""
+    llama = spec("llama3-8b")
+    own = run(model=llama.name, weights_bytes=weights_bytes(llama))
+    assert seconds("llama3-8b", MEASURED._replace(runs=(run(),))) == seconds("llama3-8b", MEASURED)
+    assert seconds("llama3-8b", MEASURED._replace(runs=(run(), own))) == pytest.approx(
+        1.5 * seconds("llama3-8b", MEASURED)
+    )
 
 
 def test_a_run_on_the_build_of_the_trials_comes_first():
+    llama = spec("llama3-8b")
     built = MEASURED._replace(cpu=CPU_TIMES._replace(build=11434))
-    runs = (run(build=11000, decode_factors=(3.0,)), run(build=11434, weights_bytes=10**9 * 3, decode_factors=(2.0,)))
+    own = run(model=llama.name, weights_bytes=weights_bytes(llama))
+    runs = (own._replace(build=11000, decode_factors=(3.0,)), own._replace(build=11434, decode_factors=(2.0,)))
     assert seconds("llama3-8b", built._replace(runs=runs)) == pytest.approx(2 * seconds("llama3-8b", built))
 
 
 def test_another_quantization_of_a_searched_model_gets_its_own_factor():
     """Evaluator.of hands the machine's constants on, not those of the model it came from."""
-    first = model("llama3-8b", MEASURED._replace(runs=(run(),)))
+    first = model("llama3-8b", UNTRIED._replace(runs=(run(),)))
     other = SpeedModel(spec("small-llama"), CPU_ONLY, {}, first.machine)
     assert other.constants.host.decode_factor == 1.0
     assert first.constants.host.decode_factor == 1.5
