@@ -17,9 +17,12 @@ from advisor.memory.types import MemoryPlan
 from advisor.model.spec import LayerSpec, ModelSpec
 from advisor.settings import RunSettings
 from advisor.speed.constants import Constants, HostConstants, Measured
-from advisor.speed.trials import CELLS_PADDING, SPLIT_FROM_CELLS, shortness
 from advisor.units import round_up
 
+CELLS_PADDING = 256  # n_kv grows by this many tokens (llama_kv_cache::get_n_kv)
+SPLIT_FROM_CELLS = 512  # tokens of the cache are dealt to the threads from here on, heads below
+WIDE = 2150  # elements; rows of the trials of types come to it on average; shorter ones cost more time a byte
+_LONGEST = 1.5  # times WIDE, from where on longer rows gain no more
 _KNOWN_SHARE = 0.9  # of a model's bytes must be of types that were tried for its speed to count as calibrated
 
 
@@ -66,8 +69,8 @@ def _of_types(host: HostConstants, times: CpuTimes, spec: ModelSpec, measured: M
     rates = {entry.name: entry.bytes_per_s for entry in times.types}
     flops = {entry.name: entry.flops for entry in times.types if entry.flops}
     n_bytes, parameters, rows = _by_type(spec)
-    seconds = rows * times.row_seconds
-    seconds += sum(count / rates.get(name, host.read_bytes_per_s) for name, count in n_bytes.items())
+    reading = sum(count / rates.get(name, host.read_bytes_per_s) for name, count in n_bytes.items())
+    seconds = max(reading + rows * times.row_seconds, reading / 2)  # long rows gain, but not that much
     total = sum(n_bytes.values())
     multiplied = sum(parameters.values())
     computing = sum(count / flops.get(name, host.flops) for name, count in parameters.items())
@@ -111,6 +114,11 @@ def _by_type(spec: ModelSpec) -> tuple[dict[str, float], dict[str, float], float
             rows += count / tensor.shape[0] * shortness(tensor.shape[0])
             parameters[name] = parameters.get(name, 0.0) + count
     return n_bytes, parameters, rows
+
+
+def shortness(width: int) -> float:
+    """How much a row of so many elements falls short of WIDE; negative for what is longer."""
+    return 1 - min(width / WIDE, _LONGEST)
 
 
 def _factors(

@@ -13,13 +13,10 @@ from collections.abc import Mapping, Sequence
 from advisor.calibration import CpuTimes, HeadTimes, TypeTimes
 from advisor.ggml_types import BY_NAME, row_bytes
 from advisor.records import NamedTuple
+from advisor.speed.measured import CELLS_PADDING, shortness
 from advisor.units import MIB, round_up
 
-CELLS_PADDING = 256  # n_kv grows by this many tokens (llama_kv_cache::get_n_kv)
-SPLIT_FROM_CELLS = 512  # tokens of the cache are dealt to the threads from here on, heads below
 _EMBEDDING = 2048  # of the trials of types
-WIDE = 2150  # elements; rows of these trials come to it on average; shorter ones cost more time a byte, longer less
-_LONGEST = 1.5  # times WIDE, from where on it makes no difference
 PROMPT_TOKENS = 64
 DEPTH_TOKENS = 1000  # with the answer just below a multiple of the padding
 _TYPES = (
@@ -170,11 +167,6 @@ def _beside(trial: Trial, block_s: float, row_s: float, vocabulary_s: float) -> 
 
 def _reading(trial: Trial, rates: Mapping[str, float]) -> float:
     return sum(n_bytes / rates[kind] for kind, n_bytes in trial.weights_read().items())
-
-
-def shortness(width: int) -> float:
-    """How much a row of so many elements falls short of WIDE; negative for what is longer."""
-    return 1 - min(width / WIDE, _LONGEST)
 
 
 def _heads(timed: Sequence[Timed], flops: float | None) -> tuple[HeadTimes, ...]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from advisor.ggml_types import BY_NAME
-from advisor.speed.trials import DEPTH_TOKENS, PROMPT_TOKENS, WIDE, Timed, Trial, fit, shortness, trials
+from advisor.speed.measured import WIDE, shortness
+from advisor.speed.trials import DEPTH_TOKENS, PROMPT_TOKENS, Timed, Trial, fit, trials
 from advisor.units import round_up
 
 MIB = 1 << 20
