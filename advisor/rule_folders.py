@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import hashlib
 
 MAX_FILE_BYTES = 1024 * 1024
-_SYSTEM_FOLDER = "/etc/advisor/rules"
+SYSTEM_FOLDER = "/etc/advisor/rules"
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -83,7 +83,7 @@ class RuleFolders:
     ) -> None:
         if given is not None and not os.path.isdir(given):
             raise UsageError(f"{given}: not a folder; --rules takes a folder laid out as advisor's rules/.")
-        shared = (_SYSTEM_FOLDER if system is None else system, user_folder() if user is None else user)
+        shared = (SYSTEM_FOLDER if system is None else system, user_folder() if user is None else user)
         first = shipped_folder() if shipped is None else shipped
         self._folders = (first, *shared, *(() if given is None else (given,)))
         self._watched = tuple(os.path.join(folder, "") for folder in shared)  # whose owners are looked at

@@ -32,6 +32,8 @@ class SlotChange(NamedTuple):
     slot: Slot
     old: Value | Gone
     new: Value | Gone
+    old_text: str | None = None  # how the old one stands in the file; None: not known
+    new_text: str | None = None  # how the new one is to be written; None: as the format does
 
 
 def same(one: object, other: object) -> bool:

@@ -10,7 +10,6 @@ from advisor.errors import UsageError
 from advisor.records import NamedTuple
 
 if TYPE_CHECKING:
-    from advisor.configuration.check import Known
     from advisor.configuration.read import Loaded
     from advisor.managed.atomic import Standing
 
@@ -165,6 +164,7 @@ def _change(edit: Any) -> None:
     from advisor.cli.terminal import clean
     from advisor.configuration.init_text import init_text
     from advisor.configuration.read import FILE, config_folder, load_configuration, read_text
+    from advisor.keeper import known_names
     from advisor.managed.atomic import look
 
     folder = config_folder(os.environ)
@@ -173,7 +173,7 @@ def _change(edit: Any) -> None:
     mark = "\ufeff" if (standing.data or b"").startswith(b"\xef\xbb\xbf") else ""
     before = read_text(path) if standing.data is not None else init_text()
     after = edit(before, path)
-    loaded = load_configuration(folder, _known(), texts={path: after})
+    loaded = load_configuration(folder, known_names(), texts={path: after})
     if standing.data is None or after != before:
         write_config(standing, mark + after)
     import difflib
@@ -191,17 +191,9 @@ def _load() -> Loaded:
     import os
 
     from advisor.configuration.read import config_folder, load_configuration
+    from advisor.keeper import known_names
 
-    return load_configuration(config_folder(os.environ), _known())
-
-
-def _known() -> Known:
-    from advisor.app import App
-    from advisor.configuration.check import Known
-    from advisor.outputs.registry import OUTPUTS
-
-    intents = App().required("policy.toml")["intents"]
-    return Known(formats=tuple(OUTPUTS), intents=tuple(intents))
+    return load_configuration(config_folder(os.environ), known_names())
 
 
 class _Row(NamedTuple):

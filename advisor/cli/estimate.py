@@ -8,7 +8,7 @@ import click
 
 from advisor.cli.numbers import whole
 from advisor.cli.options import engine_options, hardware_options, settings_options
-from advisor.llama_flags import UNCOUNTED, Pasted
+from advisor.llama_flags import Pasted
 from advisor.settings import RequestedSettings
 
 EXIT_STATUS = {"full": 0, "cpu": 0, "partial": 3, "does_not_fit": 4}
@@ -33,7 +33,7 @@ Exit status: 0 fits, 3 fits with a part on the CPU, 4 does not fit, 2 wrong usag
 @engine_options
 def command(words: tuple[str, ...], **values: Any) -> int:
     """Memory and speed of exactly these settings; what is not given has the engine's default."""
-    from advisor.cli.judge_settings import judge_settings
+    from advisor.cli.judge_settings import judge_settings, not_used
     from advisor.memory.unused import unused_settings
     from advisor.recommend.explain import summarize, verdict_of
     from advisor.recommend.overflow import overflow_notes
@@ -86,13 +86,9 @@ def command(words: tuple[str, ...], **values: Any) -> int:
     if notes:
         lines += ["", screen.paint("Mind", "bold"), *note_lines(notes, screen, "!", "yellow")]
     if ignored:
-        uncounted = [option for option in ignored if option.split()[0].partition("=")[0] in UNCOUNTED]
-        others = [option for option in ignored if option not in uncounted]
         lines.append("")
-        if uncounted:
-            lines += screen.wrap("May change memory, not counted: " + clean(", ".join(uncounted), 600))
-        if others:
-            lines += screen.wrap("Not used for these figures: " + clean(", ".join(others), 600))
+        for what, options in not_used(ignored).items():
+            lines += screen.wrap(f"{what}: " + clean(", ".join(options), 600))
     print("\n".join([*lines, "", source_line(spec, engine, screen)]))
     return EXIT_STATUS[verdict]
 

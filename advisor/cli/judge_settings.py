@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from advisor.cli.options import take_hardware, take_settings
 from advisor.errors import UsageError
 from advisor.host import HostSnapshot, with_devices
-from advisor.llama_flags import Pasted, parse_command, split_command
+from advisor.llama_flags import UNCOUNTED, Pasted, parse_command, split_command
 from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings
 
@@ -69,6 +70,16 @@ def judge_settings(words: tuple[str, ...], values: dict[str, Any], *, now: bool 
     return JudgedSettings(
         app, spec, engine, host, evaluator.budget, planner.policy, evaluator, request, pasted, tool, judged
     )
+
+
+def not_used(ignored: Sequence[str]) -> dict[str, list[str]]:
+    """The options of a pasted command that no figure rests on, under what is to be said of them."""
+    found: dict[str, list[str]] = {}
+    for option in ignored:
+        counts = option.split()[0].partition("=")[0] in UNCOUNTED
+        what = "May change memory, not counted" if counts else "Not used for these figures"
+        found.setdefault(what, []).append(option)
+    return dict(sorted(found.items()))
 
 
 def _only(host: HostSnapshot, names: tuple[str, ...]) -> HostSnapshot:

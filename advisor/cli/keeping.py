@@ -72,7 +72,7 @@ def print_changes(look: Look, changes: Mapping[str, Sequence[FileChange]], *, di
     """Diffs on stdout, and on stderr what stands against a change or stays the user's."""
     from advisor.cli.terminal import Screen
     from advisor.gguf_header.errors import printable
-    from advisor.keeper.sentences import notes, problems
+    from advisor.keeper.sentences import failures, left_out, notes
 
     screen = Screen()
     everything = [change for made in look.passes for change in changes.get(made.target.name, ())]
@@ -80,10 +80,10 @@ def print_changes(look: Look, changes: Mapping[str, Sequence[FileChange]], *, di
     for change in changing if diffs else ():
         for line in change.planned.diff.splitlines():
             color = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1])
-            text = printable(line[:2000])
+            text = "\t".join(map(printable, line[:2000].split("\t")))
             print(screen.paint(text, color) if color and not line.startswith(("+++", "---")) else text)
     sys.stdout.flush()
-    for text in problems(look):
+    for text in (*failures(look, {made.target.name for made in look.passes}), *left_out(look)):
         say(text)
     for change in everything:
         if diffs and change.planned.refused is not None and not change.held:
@@ -136,7 +136,11 @@ def print_told(told: Sequence[Told]) -> None:
 
 
 def print_json(
-    schema: str, look: Look, changes: Mapping[str, Sequence[FileChange]], told: Sequence[Told] | None
+    schema: str,
+    look: Look,
+    changes: Mapping[str, Sequence[FileChange]],
+    told: Sequence[Told] | None,
+    left_behind: Sequence[str],
 ) -> None:
     """Everything as one document; `told` is None where nothing was to be written."""
     import json
@@ -185,7 +189,14 @@ def print_json(
         targets.append(entry)
     print(
         json.dumps(
-            {"schema": schema, "targets": targets, "away": list(look.away), "unseen": list(look.unseen)}, indent=2
+            {
+                "schema": schema,
+                "targets": targets,
+                "away": list(look.away),
+                "unseen": list(look.unseen),
+                "left_behind": list(left_behind),
+            },
+            indent=2,
         )
     )
 

@@ -24,6 +24,7 @@ _STORES = {
 VERDICTS = {"full": "fits", "partial": "in part", "cpu": "on CPU", "does_not_fit": "no"}
 COLORS = {"full": "green", "partial": "yellow", "cpu": "cyan", "does_not_fit": "red"}
 _SHORTEST_NAME = 20
+_LONGEST_ALIGNED = 60  # characters of a name in a pipe
 _WIDE = 105  # columns of a terminal from which on the table says more
 
 
@@ -82,18 +83,23 @@ def _tables(
         return []
     if all(not row[-1] for row in cells[1:]):
         cells = [row[:-1] for row in cells]
+    room = _LONGEST_ALIGNED
     if screen.is_terminal:
         rest = max(len(line) for line in columns([["", *row[1:]] for row in cells], right=right)) + 2
         room = max(screen.width - rest, _SHORTEST_NAME)
-        cells = [[_shorten(row[0], room, screen), *row[1:]] for row in cells]
+    names = [row[0] for row in cells]
+    cells = [[_shorten(row[0], room, screen), *row[1:]] for row in cells]
     aligned = columns(cells, right=right)
+    if not screen.is_terminal:  # who reads a pipe gets whole names; the few long ones move only their own row
+        aligned = [name + line[len(row[0]) :] for name, row, line in zip(names, cells, aligned, strict=True)]
     lines = [f"  {screen.paint(aligned[0], 'dim')}"]
     at = 1
     for report, table in zip(reports, tables, strict=True):
         if table:
             lines.append(screen.paint(f"{_STORES[report.store]}", "bold") + f"  {_place(report.folder)}")
         for _, answer in table:
-            lines.append("  " + _painted(aligned[at], aligned[0].index("fits"), answer.verdict, screen))
+            shift = len(names[at]) - len(cells[at][0]) if not screen.is_terminal else 0
+            lines.append("  " + _painted(aligned[at], aligned[0].index("fits") + shift, answer.verdict, screen))
             at += 1
         if table:
             lines.append("")

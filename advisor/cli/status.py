@@ -25,6 +25,8 @@ def command(as_json: bool) -> int:
     from advisor.daemon.status import read_status
 
     status = read_status(runtime_folder(os.environ))
+    if not status["running"]:
+        status["notes"] = _left_behind()
     print(json.dumps(status, indent=2) if as_json else "\n".join(_lines(status)))
     return 0 if status["running"] else NOT_RUNNING
 
@@ -37,6 +39,7 @@ def _lines(status: dict[str, Any]) -> list[str]:
         return [
             "advisor's daemon does not run.",
             "Start it with: advisor service install (at every login), or: advisor daemon",
+            *_section("Mind", [clean(text, 500) for text in status["notes"]], screen),
         ]
     if status["pid"] is None:
         return ["advisor's daemon runs but has told nothing yet; ask again in a moment."]
@@ -44,8 +47,9 @@ def _lines(status: dict[str, Any]) -> list[str]:
     lines = [screen.paint(head, "bold"), f"{clean(str(status['state']))}: {clean(str(status['status_text']), 500)}"]
     places = [[clean(str(place["path"]), 500), clean(str(place["how"]))] for place in status["watching"]]
     lines += _section("Watching", columns(places), screen)
-    for title, name in (("Pending", "pending"), ("Pinned by you", "pinned"), ("Failing", "failures")):
-        lines += _section(title, [clean(str(text), 500) for text in status[name]], screen)
+    titles = {"pending": "Pending", "pinned": "Pinned by you", "failures": "Failing", "notes": "Mind"}
+    for name, title in titles.items():
+        lines += _section(title, [clean(str(text), 500) for text in status[name] or ()], screen)
     changes = status["last_changes"][-_SHOWN_CHANGES:]
     lines += _section(
         "Last", [f"{clean(str(said['time']))}  {clean(str(said['text']), 500)}" for said in changes], screen
@@ -53,6 +57,22 @@ def _lines(status: dict[str, Any]) -> list[str]:
     if status["unexpected_errors"]:
         lines += ["", f"{status['unexpected_errors']} unexpected errors; please report with: advisor doctor"]
     return lines
+
+
+def _left_behind() -> list[str]:
+    """What nobody else tells while no daemon runs."""
+    import os
+
+    from advisor.errors import AdvisorError
+    from advisor.keeper import read_settings
+    from advisor.keeper.keeper import ledger_folder
+    from advisor.keeper.left_behind import left_behind_notes
+    from advisor.managed.ledger import read_ledger
+
+    try:
+        return left_behind_notes(read_ledger(ledger_folder(os.environ)), read_settings(os.environ).targets)
+    except AdvisorError as error:
+        return [str(error)]
 
 
 def _section(title: str, items: list[str], screen: Any) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import os
 import select
@@ -11,9 +10,13 @@ from collections.abc import Callable, Collection
 
 from advisor import __version__
 from advisor.daemon.journal import Journal
+from advisor.daemon.memory import give_back
 from advisor.daemon.notify import Notifier
 from advisor.daemon.report import Report
-from advisor.errors import AdvisorError
+from advisor.daemon.status import Status
+from advisor.errors import AdvisorError, OutputError
+from advisor.managed.atomic import digest
+from advisor.managed.atomic import look as read_file
 from advisor.records import NamedTuple
 from advisor.watch import worker as work
 from advisor.watch.events import Watcher, look
@@ -121,11 +124,11 @@ class Daemon:
         self._publish("stopping" if self._stop else "idle")
         return self._rest_s()
 
-    def make_pass(self) -> bool:
-        """One pass over everything, without watching; whether all went well."""
+    def make_pass(self) -> Status:
+        """One pass over everything, without watching; how all stands then."""
         self._read_settings()
         self._pass(Request(work.START, None))
-        return self._report.all_well
+        return self._report.status("stopping", len(self._watched.folders), self._watcher.places())
 
     def _collect(self, now: float, ready: Collection[int]) -> None:
         noticed = self._watcher.collect(now, self._stopping, ready)
@@ -138,8 +141,9 @@ class Daemon:
         if batch.paths is None:  # the settings may be among what was missed
             self._reload_wanted = True
             return
-        changed = frozenset(path for path in batch.paths if not self._is_setting(path))
-        if len(changed) < len(batch.paths):
+        news = {path for path in batch.paths if not self._is_as_left(path)}
+        changed = frozenset(path for path in news if path in self._watched.own or not self._is_setting(path))
+        if len(changed) < len(news):
             self._reload_wanted = True
         if changed:
             upgraded = changed & set(self._watched.engines)
@@ -150,8 +154,17 @@ class Daemon:
             self._report.say(Change(warning, work.WARNING))
         if noticed.everything:
             self._settler.note_everything(now)
-        for path, gone in noticed.paths.items():
-            self._settler.note(path, now, gone=gone)
+        for path, gone in noticed.paths.items():  # editors take a file away before they put it back
+            self._settler.note(path, now, gone=gone and path not in self._watched.own)
+
+    def _is_as_left(self, path: str) -> bool:
+        """Whether a config file holds what the last pass left in it."""
+        if path not in self._watched.own:
+            return False
+        try:
+            return digest(read_file(path).data) == self._watched.own[path]
+        except OutputError:  # a pass says why
+            return False
 
     def _is_setting(self, path: str) -> bool:
         folders = self._watched.settings_folders
@@ -201,14 +214,16 @@ class Daemon:
             self._try_again()
         else:
             self._done(request, summary)
-        gc.collect()  # a pass leaves rings behind, and the next may be days away
+        give_back()
 
     def _done(self, request: Request, summary: Summary) -> None:
         if not self._in_force:  # the worker could read them meanwhile
             self._read_settings()
         if self._should_stop():  # cut short: what it did not come to is asked for again
             self._ask(Request(work.RESCAN, None))
-        elif summary.again:
+            self._report.made(summary)
+            return
+        if summary.again:
             self._try_again(MOST_UNTIL_AGAIN_S)
         elif request.changed is None:
             self._retry_due, self._retry_s, self._report.failed = None, 0.0, ""
@@ -235,6 +250,8 @@ class Daemon:
         self._publish("reloading")
         self._report.broken = ""
         self._read_settings()
+        if not self._report.broken:
+            self._report.know("the configuration and the rules were read again.")
         self._notifier.ready(self._line())
         self._ask(Request(work.RELOAD, None))
 

@@ -13,7 +13,7 @@ from advisor.daemon.notify import Notifier
 from advisor.daemon.status import MAX_ITEMS, Said, Status, write_status
 from advisor.watch.events import Place
 from advisor.watch.roots import POLLING
-from advisor.watch.worker import ERROR, WARNING, Change, Summary
+from advisor.watch.worker import ERROR, INFO, NOTICE, WARNING, Change, Summary
 
 MAX_LOGGED = 20  # new failures of one pass
 
@@ -29,6 +29,7 @@ class Report:
         self._bugs, self._since = 0, _now()
         self._last_pass: str | None = None
         self._written: Status | None = None
+        self._failing: tuple[str, ...] = ()  # when it was last looked for what is over
         self._unwritten = ""  # why it could not be written last
         self.broken = ""  # why the settings could not be read
         self.failed = ""  # why a pass did not come to an end, until one over everything does
@@ -58,16 +59,33 @@ class Report:
 
     def done(self, summary: Summary) -> None:
         """A pass has come to its end."""
-        for change in summary.changes:
-            self.say(change)
-        new = [text for text in summary.failures if text not in set(self._summary.failures)]
+        self.made(summary)
+        before, self._summary, self._last_pass = self._summary, summary, _now()
+        for texts, old, what in (
+            (summary.pinned, before.pinned, "values are yours and stay"),
+            (summary.notes, before.notes, "are to be known"),
+        ):
+            new = [text for text in texts if text not in set(old)]
+            for text in new[:MAX_LOGGED]:
+                self._journal.log(NOTICE, text)
+            if len(new) > MAX_LOGGED:
+                self._journal.log(NOTICE, f"{len(new) - MAX_LOGGED} more {what}; see: advisor status")
+        new = [text for text in summary.failures if text not in set(before.failures)]
         for text in new[:MAX_LOGGED]:
             self.again(text, text, WARNING)
         if len(new) > MAX_LOGGED:
             self.say(Change(f"{len(new) - MAX_LOGGED} more failures; see: advisor status", WARNING))
-        self._summary, self._last_pass = summary, _now()
         if self.all_well:
             self._repeats.forget()
+
+    def made(self, summary: Summary) -> None:
+        """What a pass has changed, also one that was cut short."""
+        for change in summary.changes:
+            self.say(change)
+
+    def know(self, text: str) -> None:
+        """A line for the journal alone."""
+        self._journal.log(INFO, text)
 
     @property
     def all_well(self) -> bool:
@@ -87,10 +105,8 @@ class Report:
 
     def publish(self, state: str, n_folders: int, places: Sequence[Place]) -> None:
         """Tell systemd and `advisor status` where something has changed."""
-        status = Status(
-            os.getpid(), self._since, __version__, state, self.line(n_folders, places), tuple(places), self._last_pass,
-            tuple(self._said), self._summary.pending, self._summary.pinned, self._failures(), self._bugs,
-        )  # fmt: skip
+        self._say_what_is_over()
+        status = self.status(state, n_folders, places)
         if status == self._written:
             return
         if self._written is None or status.status_text != self._written.status_text:
@@ -106,6 +122,23 @@ class Report:
                     f"{self._folder}: status.json cannot be written ({error.strerror}); advisor status knows nothing."
                 )
                 self._journal.log(WARNING, text)
+
+    def status(self, state: str, n_folders: int, places: Sequence[Place]) -> Status:
+        """How all stands."""
+        return Status(
+            os.getpid(), self._since, __version__, state, self.line(n_folders, places), tuple(places), self._last_pass,
+            tuple(self._said), self._summary.pending, self._summary.pinned, self._failures(), self._summary.notes,
+            self._bugs,
+        )  # fmt: skip
+
+    def _say_what_is_over(self) -> None:
+        now = set(self._failures())
+        over = [text for text in self._failing if text not in now]
+        self._failing = self._failures()
+        for text in over[:MAX_LOGGED]:
+            self.say(Change(f"over: {text}"))
+        if len(over) > MAX_LOGGED:
+            self.say(Change(f"over: {len(over) - MAX_LOGGED} more failures"))
 
     def _failures(self) -> tuple[str, ...]:
         return tuple(text for text in (self.broken, self.failed, *self._summary.failures) if text)

@@ -13,13 +13,17 @@ from advisor.daemon.journal import to_stderr
 from advisor.daemon.lock import DaemonLock, runtime_folder
 from advisor.daemon.loop import Daemon
 from advisor.daemon.notify import Notifier
-from advisor.daemon.status import remove_status
+from advisor.daemon.status import Status, remove_status
 from advisor.watch.events import Watcher
 from advisor.watch.worker import INFO, Worker
 
 
-def run(worker_factory: Callable[[], Worker], *, once: bool = False) -> int:
+def run(
+    worker_factory: Callable[[], Worker], *, once: bool = False, show: Callable[[Status], object] = lambda _: None
+) -> int:
     """Run the daemon in the main thread until SIGTERM or SIGINT, or with `once` make one pass; the exit status.
+
+    `show` gets what the one pass came to.
 
     Raises AdvisorError when another daemon runs, and what `worker_factory` raises: a broken configuration is to be
     raised by `Worker.reload`, where the daemon survives it.
@@ -32,7 +36,9 @@ def run(worker_factory: Callable[[], Worker], *, once: bool = False) -> int:
         daemon = Daemon(worker, watcher, notifier, journal, folder)
         try:
             if once:
-                return 0 if daemon.make_pass() else 1
+                status = daemon.make_pass()
+                show(status)
+                return 1 if status.failures else 0
             _loop(daemon)
             journal.log(INFO, "stopped")
             return 0

@@ -42,6 +42,7 @@ class Status(NamedTuple):
     pending: tuple[str, ...] = ()
     pinned: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     unexpected_errors: int = 0
 
 
@@ -57,9 +58,17 @@ def document(status: Status | None, running: bool) -> dict[str, Any]:
         fields["last_changes"] = [
             {**said._asdict(), "text": clean(said.text, MAX_TEXT)} for said in status.last_changes[-MAX_ITEMS:]
         ]
-        for name in ("pending", "pinned", "failures"):
+        for name in ("pending", "pinned", "failures", "notes"):
             fields[name] = _texts(fields[name])
     return {"schema": SCHEMA, "running": running, **fields}
+
+
+def once_document(status: Status) -> dict[str, Any]:
+    """The shape of `advisor daemon --once --json`."""
+    fields = document(status, False)
+    names = ("status_text", "pending", "pinned", "failures", "notes")
+    changes = {"changes": [said["text"] for said in fields["last_changes"]]}
+    return {"schema": "advisor.daemon/1", **changes, **{name: fields[name] for name in names}}
 
 
 def write_status(folder: str, status: Status) -> None:

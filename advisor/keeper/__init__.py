@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from advisor.configuration.check import Known
     from advisor.configuration.types import Configuration
     from advisor.configuration.types import Target as ConfiguredTarget
     from advisor.keeper.passes import ModelWish
@@ -26,14 +27,12 @@ _LLAMA_CPP = ("llama.cpp", "llama-swap", "localai")
 
 
 def read_settings(environ: Mapping[str, str]) -> KeeperSettings:
-    """What the user's configuration says. Raises ConfigError."""
-    from advisor.configuration.check import Known
+    """What the user's configuration says. Raises ConfigError, and RuleError where rules are broken."""
     from advisor.configuration.read import config_folder, load_configuration
     from advisor.keeper.settings import KeeperSettings
-    from advisor.outputs.registry import OUTPUTS
 
     folder = config_folder(environ)
-    loaded = load_configuration(folder, Known(formats=tuple(OUTPUTS)))
+    loaded = load_configuration(folder, known_names())
     configuration = loaded.configuration
 
     def is_quiet(now_s: float) -> bool:
@@ -53,6 +52,15 @@ def read_settings(environ: Mapping[str, str]) -> KeeperSettings:
         is_quiet=is_quiet,
         sources=loaded.files,
     )
+
+
+def known_names() -> Known:
+    """The names that a configuration may use: formats, and the intents of the rules in force. Raises RuleError."""
+    from advisor.app import App
+    from advisor.configuration.check import Known
+    from advisor.outputs.registry import OUTPUTS
+
+    return Known(formats=tuple(OUTPUTS), intents=tuple(App().required("policy.toml")["intents"]))
 
 
 def make_worker() -> Worker:

@@ -45,34 +45,52 @@ def formats() -> Mapping[str, Format]:
     return {name: registry.load(name) for name in registry.OUTPUTS}
 
 
+class StoppedError(Exception):
+    """A look was ended because nobody waits for it any more."""
+
+
 def plan_changes(
-    made: TargetPass, ledger: Ledger, seen: Seen, away: Sequence[str], others: Sequence[str], *, adopt: bool = False
+    made: TargetPass,
+    ledger: Ledger,
+    seen: Seen,
+    away: Sequence[str],
+    others: Sequence[str],
+    should_stop: Callable[[], bool],
+    *,
+    adopt: bool = False,
 ) -> list[FileChange]:
     """The changes of one target's files, files of models that are gone among them.
 
     `away`: model folders that cannot be looked into now; what was written for models in them stays. `others`: the
-    paths of the other targets.
+    paths of the other targets. Raises StoppedError when told to stop.
     """
     if made.failure is not None or not made.finished:
         return []
     found, mounts = [], dict[str, str]()
     for wanted in made.files:
+        if should_stop():
+            raise StoppedError
         before = seen.models.get(wanted.path, {})
         models = {
-            name: SeenModel(model.model_path, wanted.prefixes[name], _mount(model.model_path, mounts))
-            for name, model in wanted.models.items()
+            name: SeenModel(model_path, wanted.prefixes[name], _mount(model_path, mounts))
+            for name, model_path in wanted.models.items()
         }
         vanished = {name: model for name, model in before.items() if name not in models}
         kept = {name: model for name, model in vanished.items() if name in made.unsure or is_away(model, away)}
         if not (models or kept or wanted.path in ledger.files):  # no file for nothing
             continue
         planned, note = _planned(made, wanted, kept, ledger, adopt=adopt), ""
-        if planned.refused is not None and len(kept) < len(vanished):
+        gone = {name: model for name, model in vanished.items() if name not in kept}
+        if planned.refused is not None and gone:
             whole = _planned(made, wanted, vanished, ledger, adopt=adopt)
             if whole.refused is None:  # what the user set for a model that is gone cannot stand without ours
-                gone = ", ".join(printable(name) for name in vanished if name not in kept)
-                note = f"the model is gone, but you set something for it; take out all of {gone}."
+                names = ", ".join(map(printable, gone))
+                note = f"the model is gone, but you set something for it; take out all of {names}."
                 planned, kept = whole, vanished
+        elif left := {name: model for name, model in gone.items() if _is_left(planned, wanted, model.prefix)}:
+            names = ", ".join(map(printable, left))
+            note = f"the model is gone; what you set for {names} stays for when it comes back, else take it out."
+            kept |= left
         found.append(FileChange(made.target.name, planned, {**kept, **models}, note))
     return found + _gone(made, ledger, seen, away, others)
 
@@ -90,6 +108,15 @@ def _planned(
     }
     create = made.target.format in _MADE_WHERE_ABSENT
     return plan_change(wanted.path, wanted.output, {**slots, **wanted.slots}, ledger, adopt=adopt, create=create)
+
+
+def _is_left(planned: PlannedChange, wanted: WantedFile, prefix: Slot) -> bool:
+    """Whether a model that is gone leaves an entry, with values of the user's, that llama-server cannot start."""
+    if wanted.output.name != "llama-server-preset" or planned.after is None:
+        return False
+    slots = wanted.output.parse(planned.after.decode())
+    mine = [slot for slot in slots if prefix and slot[: len(prefix)] == prefix]
+    return bool(mine) and (*prefix, "model") not in mine
 
 
 def _mount(path: str, known: dict[str, str]) -> str:
@@ -134,12 +161,16 @@ class Applied(NamedTuple):
 
 
 def apply_changes(
-    changes: Collection[FileChange], ledger: Ledger, now_s: float, progress: Callable[[], object] = lambda: None
+    changes: Collection[FileChange], ledger: Ledger, now_s: float, should_stop: Callable[[], bool]
 ) -> list[Applied]:
-    """Make the changes, each for itself; what only has to be remembered is. `ledger` is one from `open_ledger`."""
-    results = []
+    """Make the changes, each for itself, until told to stop; what only has to be remembered is remembered.
+
+    `ledger` is one from `open_ledger`.
+    """
+    results: list[Applied] = []
     for change in changes:
-        progress()
+        if should_stop():
+            break
         if change.held:
             results.append(Applied(change, False, None))
             continue

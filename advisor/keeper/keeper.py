@@ -6,18 +6,21 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
 
 from advisor.app import App
 from advisor.errors import EngineError, HardwareError, RuleError
 from advisor.gguf_header.errors import printable
 from advisor.host import HostSnapshot
-from advisor.keeper.changes import Applied, FileChange, apply_changes, plan_changes
+from advisor.keeper.changes import Applied, FileChange, StoppedError, apply_changes, plan_changes
 from advisor.keeper.models import is_own_tag, with_ids
 from advisor.keeper.passes import Passes, TargetPass
 from advisor.keeper.reload import NEW, owed_for, tell_engine
+from advisor.keeper.seen import FILE as SEEN
 from advisor.keeper.seen import Seen, SeenModel, devices, is_away, is_below, read_seen, unreachable, write_seen
 from advisor.keeper.settings import KeeperSettings
 from advisor.keeper.targets import Target
+from advisor.managed.ledger import FILE as LEDGER
 from advisor.managed.ledger import Ledger
 from advisor.records import NamedTuple
 from advisor.state import state_folder
@@ -29,6 +32,17 @@ from advisor.stores.types import StoredModel, StoreReport
 _GPUS = "GPUs that configs were written for"
 
 
+class Found(NamedTuple):
+    """The models that are there. Two with the same `key` hold the same, as long as nothing else changes."""
+
+    reports: tuple[StoreReport, ...]
+    named: tuple[tuple[str, StoredModel], ...]  # those that may stand in a config, each with its id
+    away: tuple[str, ...]  # model folders that cannot be looked into now
+    unseen: tuple[str, ...]  # ids of models in other folders that are out of reach
+    seen: Seen
+    key: str
+
+
 class Look(NamedTuple):
     """What one pass found, before anything is changed."""
 
@@ -38,10 +52,6 @@ class Look(NamedTuple):
     unseen: tuple[str, ...]  # ids of models in other folders that are out of reach
     seen: Seen
     n_models: int
-
-
-class StoppedError(Exception):
-    """A look was ended because nobody waits for it any more."""
 
 
 class Told(NamedTuple):
@@ -63,13 +73,16 @@ class Keeper:
         self._state = state_folder(environ)
         self._host: HostSnapshot | None = None
         self._passes: Passes | None = None
+        self._n_passes = 0  # how often everything was planned anew
         self._stamp: object = None
 
-    def forget(self, *, host: bool = True) -> None:
-        """Read rules again at the next pass, and with `host` probe the machine."""
-        self._passes = None
-        if host:
-            self._host = None
+    def set(self, settings: KeeperSettings) -> None:
+        """Other settings from now on. Plans that rest on nothing that changed are kept."""
+        before, self.settings = self.settings, settings
+        kept = ("keep_free_bytes", "keep_free_ram_bytes")
+        if any(getattr(before, name) != getattr(settings, name) for name in kept):
+            self._passes = None
+        self.recheck()
 
     def probe(self) -> bool:
         """Look at the machine again; whether it changed so that everything has to be planned anew."""
@@ -81,7 +94,7 @@ class Keeper:
         return True
 
     def recheck(self) -> None:
-        """Plan everything anew if the rules or what was observed changed without an event that tells."""
+        """Plan everything anew if the rules or what was observed changed."""
         if self._passes is not None and self._stamp != self._basis():
             self._passes = None
 
@@ -93,14 +106,8 @@ class Keeper:
         except RuleError as error:
             return str(error)
 
-    def look(
-        self,
-        targets: Sequence[Target],
-        *,
-        should_stop: Callable[[], bool] = lambda: False,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> Look:
-        """Scan the stores and plan every model for each of `targets`. Raises StoppedError when told to stop."""
+    def find(self, should_stop: Callable[[], bool], progress: Callable[[int, int], None] | None = None) -> Found:
+        """Scan the stores. Raises StoppedError when told to stop."""
 
         def shown(done: int, n: int) -> None:
             if should_stop():
@@ -109,6 +116,7 @@ class Keeper:
                 progress(done, n)
 
         if self._passes is None:
+            self._n_passes += 1
             self._stamp = self._basis()
             self._passes = Passes(
                 App(self._rules_folder),
@@ -121,16 +129,47 @@ class Keeper:
             reports = scan_stores(
                 self._environ, self.settings.folders, self.settings.stores, cache=cache, progress=shown
             )  # fmt: skip
+        seen = read_seen(self._state)
+        away = unreachable(reports, seen)
         usable = [
             model
             for report in reports
             for model in report.models
             if model.kind == "model" and model.problem is None and model.path and not is_own_tag(model)
         ]
-        seen = read_seen(self._state)
-        away = unreachable(reports, seen)
         known, missing = _known(usable, seen, away)
-        named = with_ids(usable, known, missing)
+        named = tuple(with_ids(usable, known, missing))
+        unseen = tuple(name for name, model in missing.items() if not is_below(model.path, away))
+        text = repr((self._n_passes, reports, named, away, unseen))
+        return Found(reports, named, away, unseen, seen, sha256(text.encode("utf-8", "surrogateescape")).hexdigest())
+
+    def begin(self) -> None:
+        """From now on `looked_at` collects anew."""
+        if self._passes is not None:
+            self._passes.looked_at.clear()
+
+    def forget_unused(self) -> None:
+        """Let go of plans that no look has asked for since the last time."""
+        if self._passes is not None:
+            self._passes.forget_unused()
+
+    def looked_at(self) -> tuple[str, ...]:
+        """Files that the last look rested on besides the models, and what is remembered of it."""
+        passes = () if self._passes is None else self._passes.looked_at
+        return (os.path.join(self.ledger_folder, LEDGER), os.path.join(self._state, SEEN), *sorted(passes))
+
+    def look(
+        self,
+        targets: Sequence[Target],
+        found: Found | None = None,
+        *,
+        should_stop: Callable[[], bool] = lambda: False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Look:
+        """Plan every model that was `found` for each of `targets`. Raises StoppedError when told to stop."""
+        if found is None:
+            found = self.find(should_stop, progress)
+        assert self._passes is not None
         made = []
         for target in targets:
             other = _same_place(target, self.settings.targets)
@@ -138,24 +177,34 @@ class Keeper:
                 sentence = f"{printable(target.path)} is the target {other} too; give each a place of its own."
                 made.append(TargetPass(target, failure=sentence))
                 continue
-            made.append(self._passes.make(target, named, self.settings.wish_of, should_stop))
+            made.append(self._passes.make(target, found.named, self.settings.wish_of, should_stop))
             if not made[-1].finished:
                 raise StoppedError
-        self._passes.forget_unused()
-        unseen = tuple(name for name, model in missing.items() if not is_below(model.path, away))
-        return Look(reports, tuple(made), away, unseen, seen, len(usable))
+        return Look(found.reports, tuple(made), found.away, found.unseen, found.seen, len(found.named))
 
     def changes(
         self, look: Look, ledger: Ledger, *, adopt: bool = False, should_stop: Callable[[], bool] = lambda: False
     ) -> dict[str, list[FileChange]]:
         """The planned changes by target name. Raises StoppedError when told to stop."""
-        found = {}
-        for made in look.passes:
-            if should_stop():
-                raise StoppedError
-            others = [target.path for target in self.settings.targets if target.name != made.target.name]
-            found[made.target.name] = plan_changes(made, ledger, look.seen, look.away, others, adopt=adopt)
-        return found
+        return {
+            made.target.name: self.changes_of(made, look, ledger, adopt=adopt, should_stop=should_stop)
+            for made in look.passes
+        }
+
+    def changes_of(
+        self,
+        made: TargetPass,
+        look: Look,
+        ledger: Ledger,
+        *,
+        adopt: bool = False,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> list[FileChange]:
+        """The planned changes of one target. Raises StoppedError when told to stop."""
+        if should_stop():
+            raise StoppedError
+        others = [target.path for target in self.settings.targets if target.name != made.target.name]
+        return plan_changes(made, ledger, look.seen, look.away, others, should_stop, adopt=adopt)
 
     def apply(
         self,
@@ -163,11 +212,12 @@ class Keeper:
         changes: Mapping[str, Sequence[FileChange]],
         ledger: Ledger,
         now_s: float,
-        progress: Callable[[], object] = lambda: None,
+        should_stop: Callable[[], bool] = lambda: False,
     ) -> list[Told]:
         """Make the changes of the targets in `changes` and tell their engines. `ledger` is one from `open_ledger`.
 
-        `progress` is called before every file and engine.
+        `should_stop` is called before every file and engine. Told to stop, what was written is remembered, and engines
+        are told the next time.
         """
         before = read_seen(self._state)  # another advisor may have written since the look
         told, models = [], {path: dict(each) for path, each in before.models.items()}
@@ -176,7 +226,7 @@ class Keeper:
             wanted = changes.get(made.target.name)
             if wanted is None:
                 continue
-            applied = apply_changes(wanted, ledger, now_s, progress)
+            applied = apply_changes(wanted, ledger, now_s, should_stop)
             debts = owed.setdefault(made.target.name, {})
             for one in applied:
                 if one.error is not None or one.change.held:
@@ -187,8 +237,11 @@ class Keeper:
                 models[path] = dict(one.change.models)
                 if not one.change.models:
                     del models[path]
+            if len(applied) < len(wanted) or should_stop():
+                told.append(Told(made.target, tuple(applied), "", (), None))
+                continue
             try:
-                said = tell_engine(made.target, made, applied, debts, progress)
+                said = tell_engine(made.target, made, applied, debts, should_stop)
                 told.append(Told(made.target, tuple(applied), said.text, said.differs, None))
             except EngineError as error:
                 told.append(Told(made.target, tuple(applied), "", (), str(error)))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import pickle
+import zlib
 from collections.abc import Collection, Iterable, Mapping
+from hashlib import sha256
 
 from advisor.app import App
 from advisor.errors import AdvisorError
@@ -29,11 +32,16 @@ class Wanted(NamedTuple):
     store: str = "ollama"  # whose name for it counts
 
     @property
+    def beside(self) -> list[str]:
+        """The files that may be loaded beside the model."""
+        pinned = self.wishes.pinned
+        paths = [*(part.path for part in self.model.companions), *pinned.lora, pinned.mmproj, pinned.draft_model]
+        return [path for path in paths if path]
+
+    @property
     def key(self) -> tuple[object, ...]:
         """What the plan depends on."""
-        pinned = self.wishes.pinned
-        beside = [*(part.path for part in self.model.companions), *pinned.lora, pinned.mmproj, pinned.draft_model]
-        parts = tuple((path, _stamp(path)) for path in beside if path)
+        parts = tuple((path, _stamp(path)) for path in self.beside)
         return (self.id, self.model.path, self.model.identity, parts, *self[2:])
 
 
@@ -114,19 +122,23 @@ class ModelPlans:
 
     def __init__(self, app: App, planner: Planner) -> None:
         self._app, self._planner = app, planner
-        self._known: dict[tuple[object, ...], Planned] = {}
-        self._used: dict[tuple[object, ...], Planned] = {}
+        # packed: a daemon keeps plans for days, and thousands of small objects in between hold on to far more memory
+        self._known: dict[bytes, bytes] = {}
+        self._used: dict[bytes, bytes] = {}
 
     def plan(self, wanted: Wanted) -> Planned:
         """The plan; a model that cannot be planned is a problem and never an exception."""
-        key = wanted.key
-        found = self._used.get(key) or self._known.get(key)
-        if found is None:
+        key = sha256(repr(wanted.key).encode("utf-8", "surrogateescape")).digest()
+        packed = self._used.get(key) or self._known.get(key)
+        if packed is None:
             try:
                 found = self._plan(wanted)
             except AdvisorError as error:  # may be mended at any time: asked again
                 return Planned(None, str(error), failed=True)
-        self._used[key] = found
+            packed = zlib.compress(pickle.dumps(found, pickle.HIGHEST_PROTOCOL), 1)
+        else:
+            found = pickle.loads(zlib.decompress(packed))  # noqa: S301 - out of our own memory
+        self._used[key] = packed
         return found
 
     def forget_unused(self) -> None:

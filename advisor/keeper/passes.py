@@ -13,8 +13,9 @@ from advisor.errors import AdvisorError, EngineError, OutputError
 from advisor.host import HostSnapshot
 from advisor.keeper.constrain import constrained
 from advisor.keeper.models import ModelPlans, Wanted, name_in, names_of
-from advisor.keeper.targets import Target, output_of
+from advisor.keeper.targets import Target, files_beside, output_of
 from advisor.outputs.help_options import options_of_help
+from advisor.outputs.ollama import Ollama
 from advisor.outputs.types import Output, OutputModel
 from advisor.planner import Planner
 from advisor.recommend.search import Wishes
@@ -40,13 +41,17 @@ class ModelWish(NamedTuple):
 
 
 class WantedFile(NamedTuple):
-    """One file and every value of ours that is to stand in it; `models` by id, `prefixes` of each one's slots."""
+    """One file and every value of ours that is to stand in it; by model id its path and what all its slots begin with.
+
+    `request`: for Ollama what its interface is asked for besides.
+    """
 
     path: str
     output: Output
     slots: Mapping[Slot, Value]
-    models: Mapping[str, OutputModel]
+    models: Mapping[str, str]
     prefixes: Mapping[str, Slot]
+    request: Mapping[str, Value] | None = None
 
 
 class TargetPass(NamedTuple):
@@ -76,6 +81,7 @@ class Passes:
         self._keep_free_bytes, self._keep_free_ram_bytes = keep_free_bytes, keep_free_ram_bytes
         self._plans: dict[str, ModelPlans] = {}
         self._planners: dict[str, Planner] = {}
+        self.looked_at: set[str] = set()  # files that passes rested on besides the models
 
     def make(
         self,
@@ -92,7 +98,11 @@ class Passes:
         except AdvisorError as error:
             return TargetPass(target, failure=str(error))
         plans = self._plans[target.engine or output.engine]
-        found: list[OutputModel] = []
+        self.looked_at.update((os.path.dirname(target.path), *files_beside(target)))
+        # rendered one by one: a thousand whole plans at a time are more memory than all else
+        own: dict[str, dict[Slot, Value]] = {}
+        paths: dict[str, str] = {}
+        files: list[WantedFile] = []
         unsure = set()
         problems: list[tuple[str, str]] = []
         for name, model in models:
@@ -106,19 +116,28 @@ class Passes:
             store = _OWN_STORE.get(target.format, "ollama")
             projector = "beside" in output.expresses()
             wanted = Wanted(name, model, wish.intent, wishes, target.mode, projector, store)
+            self.looked_at.update(wanted.beside)
             planned = plans.plan(wanted)
             if planned.output is None:
                 problems.append((name, planned.problem or ""))
                 unsure |= {name} if planned.failed else set()
-            else:
-                found.append(planned.output)
-        refused = output.refusals(found, supported)
-        problems += refused.items()
+                continue
+            try:
+                own[name] = output.one(planned.output, supported)
+                if output.per_model:
+                    files.append(_file_of(target, output, planned.output, own.pop(name)))
+                else:
+                    paths[name] = planned.output.model_path
+            except OutputError as error:
+                problems.append((name, str(error)))
+                own.pop(name, None)
         try:
-            files = _files(target, output, [model for model in found if model.id not in refused], supported)
+            if not output.per_model:
+                prefixes = {name: _common_prefix(list(each)) for name, each in own.items()}
+                files.append(WantedFile(target.path, output, output.together(own), paths, prefixes))
         except OutputError as error:
             return TargetPass(target, problems=tuple(problems), failure=str(error))
-        return TargetPass(target, files, tuple(problems), unsure=frozenset(unsure))
+        return TargetPass(target, tuple(files), tuple(problems), unsure=frozenset(unsure))
 
     def forget_unused(self) -> None:
         """Forget plans that no target has asked for since the last time."""
@@ -141,11 +160,14 @@ class Passes:
 
     def _supported(self, target: Target) -> frozenset[str] | None:
         """The options of the llama-server that is named, else of the one on PATH; None where nobody can be asked."""
+        self.looked_at.add(os.path.expanduser(target.binary or ""))
         if target.binary is not None:
             return options_of_help(help_text(os.path.expanduser(target.binary), self._environ))
         if target.format not in _FOR_LLAMA_SERVER:
             return None
-        found = shutil.which("llama-server", path=self._environ.get("PATH", ""))
+        places = self._environ.get("PATH", "")
+        self.looked_at.update(os.path.join(place, "llama-server") for place in places.split(os.pathsep))
+        found = shutil.which("llama-server", path=places)
         try:
             return options_of_help(help_text(found, self._environ)) if found else None
         except EngineError:
@@ -159,20 +181,10 @@ def _takes(target: Target, model: StoredModel) -> bool:
     return matches(target.models, names_of(model))
 
 
-def _files(
-    target: Target, output: Output, models: Sequence[OutputModel], supported: frozenset[str] | None
-) -> tuple[WantedFile, ...]:
-    if not output.per_model:
-        slots = output.slots(models, supported)
-        own = {model.id: output.slots([model], supported) for model in models}
-        prefixes = {name: _common_prefix(list(each)) for name, each in own.items()}
-        return (WantedFile(target.path, output, slots, {model.id: model for model in models}, prefixes),)
-    return tuple(
-        WantedFile(
-            target.file_of(output, model), output, output.slots([model], supported), {model.id: model}, {model.id: ()}
-        )
-        for model in models
-    )
+def _file_of(target: Target, output: Output, model: OutputModel, slots: Mapping[Slot, Value]) -> WantedFile:
+    path = target.file_of(output, model)
+    request = output.create_request(model) if isinstance(output, Ollama) else None
+    return WantedFile(path, output, slots, {model.id: model.model_path}, {model.id: ()}, request)
 
 
 def _common_prefix(slots: Sequence[Slot]) -> Slot:

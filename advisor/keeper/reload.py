@@ -19,7 +19,7 @@ from advisor.keeper.passes import TargetPass
 from advisor.keeper.targets import Target
 from advisor.managed.change import Pinned
 from advisor.managed.records import FileRecord
-from advisor.outputs.ollama import Ollama, derived_tag
+from advisor.outputs.ollama import derived_tag
 from advisor.slots import GONE, Value
 
 NEW = "?"  # owed: a tag that advisor has not made yet, and that must not be there
@@ -114,9 +114,8 @@ def _tell_ollama(
             delete_ollama(address, tag, progress)
             texts.append(f"{address.shown} no longer holds {tag}")
         elif file is not None:
-            assert isinstance(file.output, Ollama)
-            (model,) = file.models.values()
-            body = file.output.create_request(model)
+            body = file.request
+            assert body is not None
             parameters = _with_pins(body["parameters"], pinned.get(path, ()))
             try:
                 done = create_ollama(

@@ -18,7 +18,7 @@ from advisor.records import NamedTuple
 from advisor.slots import Slot
 from advisor.stores.types import StoreReport
 
-_FILE = "seen.json"
+FILE = "seen.json"
 _MAX_BYTES = 16 << 20
 
 
@@ -44,7 +44,7 @@ class Seen(NamedTuple):
 def read_seen(state_folder: str) -> Seen:
     """What was written last; nothing where there is nothing usable."""
     try:
-        with open(os.path.join(state_folder, _FILE), "rb") as file:
+        with open(os.path.join(state_folder, FILE), "rb") as file:
             document = json.loads(file.read(_MAX_BYTES))
         return Seen(
             {str(folder): int(number) for folder, number in document["devices"].items()},
@@ -71,7 +71,7 @@ def write_seen(state_folder: str, seen: Seen) -> None:
             f"{state_folder} cannot be made ({error.strerror}); make it a folder you may write."
         ) from None
     document = {**seen._asdict(), "models": {path: dict(each) for path, each in seen.models.items()}}
-    replace_file(os.path.join(state_folder, _FILE), json.dumps(document, indent=1).encode() + b"\n", new_mode=0o600)
+    replace_file(os.path.join(state_folder, FILE), json.dumps(document, indent=1).encode() + b"\n", new_mode=0o600)
 
 
 def unreachable(reports: Sequence[StoreReport], seen: Seen) -> tuple[str, ...]:

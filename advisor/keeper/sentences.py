@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from advisor.gguf_header.errors import printable
 from advisor.keeper.changes import FileChange
@@ -12,16 +12,31 @@ from advisor.slots import GONE, Slot, SlotChange
 
 MAX_SHOWN_SLOTS = 12
 MAX_SHOWN_PROBLEMS = 20
+MAX_SHOWN_MODELS = 50
 _MAX_VALUE = 80
 
 
-def problems(look: Look) -> list[str]:
-    """What makes a target impossible, and why models are left out: each reason once, with all its targets."""
+def failures(look: Look, names: Collection[str]) -> list[str]:
+    """What makes the targets in `names` impossible, or failed for a model: each reason once, with all its targets."""
+    meant = [made for made in look.passes if made.target.name in names]
+    whole = [(made.target.name, made.failure) for made in meant if made.failure]
+    return _with_targets(
+        [*whole, *((made.target.name, text) for made in meant for name, text in made.problems if name in made.unsure)]
+    )
+
+
+def _with_targets(reasons: Iterable[tuple[str, str]]) -> list[str]:
     targets: dict[str, list[str]] = {}
-    for made in look.passes:
-        for text in dict.fromkeys([*([made.failure] if made.failure else []), *(text for _, text in made.problems)]):
-            targets.setdefault(text, []).append(made.target.name)
-    found = [f"{', '.join(names)}: {text}" for text, names in targets.items()]
+    for name, text in dict.fromkeys(reasons):
+        targets.setdefault(text, []).append(name)
+    return [f"{', '.join(names)}: {text}" for text, names in targets.items()]
+
+
+def left_out(look: Look) -> list[str]:
+    """Why models are in no config, or stay in it unseen: each reason once, with all its targets."""
+    found = _with_targets(
+        (made.target.name, text) for made in look.passes for name, text in made.problems if name not in made.unsure
+    )
     if len(found) > MAX_SHOWN_PROBLEMS:
         more = len(found) - MAX_SHOWN_PROBLEMS
         found = [*found[:MAX_SHOWN_PROBLEMS], f"{more} more are left out; 'advisor diff --json' lists them all."]
@@ -84,12 +99,46 @@ def describe(changes: tuple[SlotChange, ...]) -> str:
     return (", ".join(shown[:MAX_SHOWN_SLOTS]) or "made anew") + more
 
 
+def describe_fully(changes: tuple[SlotChange, ...]) -> list[str]:
+    """Every old and new value: a line for each model in the file, and one for the models beyond MAX_SHOWN_MODELS."""
+    groups: dict[Slot, list[SlotChange]] = {}
+    for change in changes:
+        groups.setdefault(change.slot[:-1], []).append(change)
+    lines = [_group(group, each) for group, each in list(groups.items())[:MAX_SHOWN_MODELS]]
+    rest = tuple(change for group in list(groups)[MAX_SHOWN_MODELS:] for change in groups[group])
+    return [*(lines or ["made anew"]), *([f"and {describe(rest)}"] if rest else [])]
+
+
+def _group(group: Slot, changes: list[SlotChange]) -> str:
+    added, removed = (all(change[at] is GONE for change in changes) for at in (1, 2))
+    if len(changes) == 1 or not (added or removed):
+        return ", ".join(map(_value, changes))
+    values = (f"{printable(one.slot[-1])} = {_shown(one.new if added else one.old)}" for one in changes)
+    name = f" {_name(group)}:" if group else ""
+    return f"{'added' if added else 'removed'}{name} {', '.join(values)}"
+
+
 def _value(change: SlotChange) -> str:
     if change.old is GONE:
         return f"{_name(change.slot)} = {_shown(change.new)}"
     if change.new is GONE:
         return f"{_name(change.slot)} = {_shown(change.old)} taken out"
-    return f"{_name(change.slot)} {_shown(change.old)} -> {_shown(change.new)}"
+    old, new = _parts_that_differ(str(change.old), str(change.new))
+    return f"{_name(change.slot)} {_shown(old)} -> {_shown(new)}"
+
+
+def _parts_that_differ(old: str, new: str) -> tuple[str, str]:
+    """Of two long texts, such as command lines, the words that differ, with the one before them."""
+    if max(len(old), len(new)) <= _MAX_VALUE:
+        return old, new
+    left, right = old.split(), new.split()
+    start = next((at for at, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
+    room = min(len(left), len(right)) - start
+    end = next((at for at in range(room) if left[-1 - at] != right[-1 - at]), room)
+    start = max(start - 1, 0)
+    before, behind = "… " if start else "", " …" if end else ""
+    shown = [before + " ".join(words[start : len(words) - end]) + behind for words in (left, right)]
+    return shown[0], shown[1]
 
 
 def _name(slot: Slot) -> str:

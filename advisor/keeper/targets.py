@@ -44,7 +44,7 @@ def output_of(target: Target, environ: Mapping[str, str]) -> Output:
     if target.format == "llama-swap":
         from advisor.outputs.llama_swap import LlamaSwap
 
-        return LlamaSwap(_ids_beside(target.path), target.binary or "llama-server")
+        return LlamaSwap(_ids_beside(target), target.binary or "llama-server")
     if target.format == "localai":
         from advisor.outputs.localai import LocalAI
 
@@ -56,21 +56,27 @@ def output_of(target: Target, environ: Mapping[str, str]) -> Output:
     return output
 
 
-def _ids_beside(path: str) -> frozenset[str]:
-    """Model ids in the other files of llama-swap's config folder: an id in two files stops it."""
-    from advisor.outputs.llama_swap import ids_in
-
-    folder, found = os.path.dirname(path), frozenset[str]()
+def files_beside(target: Target) -> list[str]:
+    """The user's own files that decide what may stand in the target's. Raises OutputError."""
+    if target.format != "llama-swap":
+        return []
+    folder = os.path.dirname(target.path)
     try:
         names = sorted(os.listdir(folder))
     except FileNotFoundError:
-        return found
+        return []
     except OSError as error:
         raise OutputError(f"{printable(folder)} cannot be listed ({error.strerror}); make it readable.") from None
-    for name in names:
-        other = os.path.join(folder, name)
-        if not name.endswith((".yml", ".yaml")) or os.path.realpath(other) == os.path.realpath(path):
-            continue
+    others = (os.path.join(folder, name) for name in names if name.endswith((".yml", ".yaml")))
+    return [other for other in others if os.path.realpath(other) != os.path.realpath(target.path)]
+
+
+def _ids_beside(target: Target) -> frozenset[str]:
+    """Model ids in the other files of llama-swap's config folder: an id in two files stops it."""
+    from advisor.outputs.llama_swap import ids_in
+
+    found = frozenset[str]()
+    for other in files_beside(target):
         try:
             with open(other, encoding="utf-8") as file:
                 text = file.read(_MAX_CONFIG_BYTES + 1)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
-from advisor.gguf_header.errors import printable
-from advisor.keeper.keeper import Keeper, Look, StoppedError, Told
-from advisor.keeper.reload import BY_HAND
-from advisor.keeper.sentences import describe, notes, pending, pinned, problems
+from advisor.keeper.changes import StoppedError
+from advisor.keeper.keeper import Found, Keeper
+from advisor.keeper.left_behind import left_behind_notes
+from advisor.keeper.outcome import Outcome, digest_now
 from advisor.keeper.settings import KeeperSettings
-from advisor.managed.ledger import open_ledger, read_ledger
+from advisor.keeper.targets import Target
+from advisor.managed.ledger import Ledger, open_ledger, read_ledger
+from advisor.outputs import registry
+from advisor.rule_folders import SYSTEM_FOLDER
 from advisor.stores.scan import watched_folders
-from advisor.watch.worker import HARDWARE, INFO, RESCAN, WARNING, Change, Summary, Watched
+from advisor.watch.worker import ENGINE, FILES, HARDWARE, RESCAN, WARNING, Change, Summary, Watched
 
 
 class KeeperWorker:
@@ -23,10 +27,11 @@ class KeeperWorker:
         self, read_settings: Callable[[], KeeperSettings], config_folder: str, environ: Mapping[str, str]
     ) -> None:
         self._read_settings, self._environ = read_settings, environ
-        self._settings_folders = (config_folder,)  # the rules of the user lie in it
+        self._settings_folders = (config_folder, SYSTEM_FOLDER)  # the rules of the user lie in the first
         self._keeper: Keeper | None = None
-        self._own: frozenset[str] = frozenset()
+        self._own: dict[str, str | None] = {}
         self._last: Summary | None = None
+        self._basis: object = None  # of the last pass, where nothing was left to be done
         self._said: set[str] = set()
 
     def reload(self) -> None:
@@ -35,8 +40,7 @@ class KeeperWorker:
         if self._keeper is None:
             self._keeper = Keeper(settings, self._environ)
         else:
-            self._keeper.settings = settings
-            self._keeper.forget(host=False)
+            self._keeper.set(settings)
 
     def watched(self) -> Watched:
         """See Worker."""
@@ -60,56 +64,87 @@ class KeeperWorker:
         if reason == RESCAN:
             keeper.recheck()
         try:
-            look = keeper.look(keeper.settings.targets, should_stop=should_stop)
-            self._last = self._act(keeper, look, should_stop)
+            found = keeper.find(should_stop)
+            basis = (found.key, keeper.settings.is_quiet(time.time()))
+            if self._last is not None and reason in (FILES, ENGINE, HARDWARE) and self._stands(basis):
+                return self._last._replace(changes=())
+            self._basis = None
+            keeper.begin()
+            summary, finished = self._act(keeper, found, should_stop)
         except StoppedError:
             return Summary("stopped in the middle of a pass")
-        return self._last
+        finally:
+            registry.forget_texts()
+        if finished:
+            keeper.forget_unused()
+            self._last = summary
+            self._basis = None if summary.again else (basis, self._stamps())
+        return summary
 
-    def _act(self, keeper: Keeper, look: Look, should_stop: Callable[[], bool]) -> Summary:
-        enabled = {target.name for target in keeper.settings.targets if target.enabled}
+    def _stands(self, basis: object) -> bool:
+        """Whether a pass would find what the last one left: the same models and wishes, files, and memory of them."""
+        return (
+            self._basis is not None
+            and self._basis == (basis, self._stamps())
+            and all(digest_now(path) == left for path, left in self._own.items())
+        )
+
+    def _stamps(self) -> object:
+        assert self._keeper is not None
+        return [(path, _stamp(path)) for path in self._keeper.looked_at()]
+
+    def _act(self, keeper: Keeper, found: Found, should_stop: Callable[[], bool]) -> tuple[Summary, bool]:
+        """One target after the other; what came of it, and whether it came to the end."""
+        targets = keeper.settings.targets
         quiet = keeper.settings.is_quiet(time.time())
-        told: list[Told] = []
-        if enabled and not quiet:
-            with open_ledger(keeper.ledger_folder) as ledger:
-                repaired = list(ledger.notes)
-                changes = keeper.changes(look, ledger, should_stop=should_stop)
-                now = {name: each for name, each in changes.items() if name in enabled}
-                told = keeper.apply(look, now, ledger, time.time(), should_stop)
-                self._own = frozenset(ledger.files)
-        else:
-            ledger = read_ledger(keeper.ledger_folder)
-            repaired = []
-            changes = keeper.changes(look, ledger, should_stop=should_stop)
-        lines = [Change(note, WARNING) for note in repaired]
-        failures = problems(look)
-        for one in told:
-            lines += _lines(one, self._said)
-            failures += [each.error for each in one.applied if each.error]
-            failures += [one.error] if one.error else []
-            failures += list(one.differs)
-        waiting = [each for name, those in changes.items() if quiet or name not in enabled for each in those]
-        everything = [each for those in changes.values() for each in those]
-        waits = [pending(each, quiet=quiet) for each in waiting if each.changes_file]
-        stays = [pinned(each.planned.path, pin) for each in everything for pin in each.planned.pinned]
-        failures += notes(everything)
-        models = f"{look.n_models} model{'' if look.n_models == 1 else 's'}"
-        status = f"{models}, {len(enabled)} of {len(keeper.settings.targets)} targets enabled"
-        again = any(each.planned.refused is not None for each in everything if each.target in enabled)
-        again = again or any(one.error is not None or any(each.error for each in one.applied) for one in told)
-        return Summary(status, tuple(lines), tuple(waits), tuple(stays), tuple(dict.fromkeys(failures)), again)
+        outcome = Outcome(targets, self._said, quiet=quiet)
+        with _ledger(keeper.ledger_folder, any(target.enabled for target in targets) and not quiet) as ledger:
+            outcome.lines += [Change(note, WARNING) for note in ledger.notes]
+            for target in targets:
+                try:
+                    self._keep_right(keeper, target, found, ledger, outcome, should_stop)
+                except StoppedError:
+                    outcome.finished = False
+                if not outcome.finished:
+                    break
+            more = left_behind_notes(ledger, targets)
+        self._own = outcome.own if outcome.finished else {**self._own, **outcome.own}
+        return outcome.summary(keeper.look((), found), more), outcome.finished
+
+    def _keep_right(
+        self,
+        keeper: Keeper,
+        target: Target,
+        found: Found,
+        ledger: Ledger,
+        outcome: Outcome,
+        should_stop: Callable[[], bool],
+    ) -> None:
+        look = keeper.look((target,), found, should_stop=should_stop)
+        (made,) = look.passes
+        changes = keeper.changes_of(made, look, ledger, should_stop=should_stop)
+        if not target.enabled or ledger.lock is None:
+            outcome.add(made, changes, None)
+            return
+        (told,) = keeper.apply(look, {target.name: changes}, ledger, time.time(), should_stop)
+        outcome.add(made, changes, told)
 
 
-def _lines(told: Told, said: set[str]) -> list[Change]:
-    lines = []
-    for one in told.applied:
-        if one.written:
-            lines.append(Change(f"{printable(one.change.planned.path)}: {describe(one.change.planned.changes)}"))
-    if told.engine and told.engine not in said:
-        lines.append(Change(f"{told.target.name}: {told.engine}", INFO))
-        said.update(set(BY_HAND.values()) & {told.engine})  # what a person has to do is said once
-    if told.error is not None:  # a failure until the engine listens; the journal has it once
-        text = f"{told.target.name}: {told.error}"
-        lines += [Change(text, WARNING)] if text not in said else []
-        said.add(text)
-    return lines
+@contextlib.contextmanager
+def _ledger(folder: str, writes: object) -> Iterator[Ledger]:
+    """The ledger for changing files, or for looking; then what it has to say is said by whoever writes next."""
+    if writes:
+        with open_ledger(folder) as ledger:
+            yield ledger
+    else:
+        ledger = read_ledger(folder)
+        ledger.notes.clear()
+        yield ledger
+
+
+def _stamp(path: str) -> tuple[int, int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns

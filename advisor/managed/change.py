@@ -18,6 +18,7 @@ from advisor.managed.ledger import Ledger
 from advisor.managed.merge import Merge, Pin, merge
 from advisor.managed.records import Entry, FileRecord, Intent, alike
 from advisor.managed.types import Format
+from advisor.managed.values_json import details_text
 from advisor.records import NamedTuple
 from advisor.slots import GONE, Gone, Slot, SlotChange, Value, is_plain, same, shown
 
@@ -93,7 +94,7 @@ def _plan(
     if standing.data is None:
         if fmt.shares != "own" and not create:
             raise OutputError(f"{name} does not exist, and the program that reads it makes it; start that once.")
-        record = record._replace(created=True, wrote={}, pinned={})
+        record = record._replace(created=True, wrote={}, pinned={}, tables={})
         if not wanted:
             return PlannedChange(path, None, None, "", standing=standing, known=known, record=known)
     elif known is None and fmt.shares == "own" and not adopt:
@@ -101,19 +102,25 @@ def _plan(
     record = record._replace(held=False)
     mark, text = decode(path, standing.data, fmt)
     now = fmt.parse(text)
-    merged = merge(record.wrote, record.pinned, now, wanted, adopt=adopt)
-    if merged.changes or merged.pinned:  # what we want, as the format would read it back
-        read_back = fmt.parse(fmt.edit(fmt.new_text, wanted)) if wanted else {}
-        wanted = {slot: read_back.get(slot, value) for slot, value in wanted.items()}
-        merged = merge(record.wrote, record.pinned, now, wanted, adopt=adopt)
+    merged = merge(record.wrote, record.pinned, now, wanted, {}, adopt=adopt)
+    tables = record.tables
+    if merged.changes or merged.pinned or merged.wrote != record.wrote:
+        # what we want, as the format would read it back
+        asked = {*(change.slot for change in merged.changes), *merged.pinned}
+        some = {slot: value for slot, value in wanted.items() if slot in asked}
+        wanted = {**wanted, **(_read_back(fmt, some) if some else {})}
+        spelled = fmt.spelled(text)
+        merged = merge(record.wrote, record.pinned, now, wanted, spelled, adopt=adopt)
+        tables = _tables(record, spelled, merged)
     _check_plain(name, merged)
-    edited = edit_checked(fmt, text, now, merged.changes, name)
+    edited = edit_checked(fmt, text, now, merged.changes, tables, name)
     fmt.validate(edited)
     after = standing.data if edited == text and standing.data is not None else (mark + edited).encode()
     return PlannedChange(
         path=path, before=standing.data, after=after, diff=make_diff(path, standing.data, after),
         changes=merged.changes, pinned=_disagreeing(merged.pinned), unpinned=merged.unpinned, standing=standing,
-        known=known, record=record._replace(wrote=merged.wrote, pinned=merged.pinned), format=fmt,
+        known=known, record=record._replace(wrote=merged.wrote, pinned=merged.pinned, tables=tables),
+        format=fmt,
     )  # fmt: skip
 
 
@@ -129,11 +136,34 @@ def decode(path: str, data: bytes | None, fmt: Format) -> tuple[str, str]:
     return (_BOM, text[1:]) if text.startswith(_BOM) else ("", text)
 
 
-def edit_checked(fmt: Format, text: str, now: Mapping[Slot, Value], changes: tuple[SlotChange, ...], name: str) -> str:
+def _read_back(fmt: Format, wanted: Mapping[Slot, Value]) -> dict[Slot, Value]:
+    found = fmt.parse(fmt.edit(fmt.new_text, wanted))
+    return {slot: found.get(slot, value) for slot, value in wanted.items()}
+
+
+def _tables(record: FileRecord, spelled: Mapping[Slot, str], merged: Merge) -> dict[Slot, str]:
+    """The user's tables that hold something of ours: they are there before we write in them for the first time."""
+    held = {slot[:n] for slot in record.wrote for n in range(len(slot))}
+    found = {place: text for place, text in record.tables.items() if place in spelled}
+    for change in merged.changes:
+        above = (change.slot[:n] for n in range(len(change.slot)))
+        found.update({place: spelled[place] for place in above if place in spelled and place not in held})
+    return found
+
+
+def edit_checked(
+    fmt: Format,
+    text: str,
+    now: Mapping[Slot, Value],
+    changes: tuple[SlotChange, ...],
+    tables: Mapping[Slot, str],
+    name: str,
+) -> str:
     """The edited text, of which was made sure that it says what is meant and that no other slot changed."""
     if not changes:
         return text
-    edited = fmt.edit(text, {change.slot: change.new for change in changes})
+    written = {change.slot: change.new_text for change in changes if change.new_text is not None}
+    edited = fmt.edit(text, {change.slot: change.new for change in changes}, {**tables, **written})
     expected: dict[Slot, Value | Gone] = {**now, **{change.slot: change.new for change in changes}}
     found = fmt.parse(edited)
     for slot in {**expected, **found}:
@@ -147,7 +177,7 @@ def edit_checked(fmt: Format, text: str, now: Mapping[Slot, Value], changes: tup
 
 
 def _check_plain(name: str, merged: Merge) -> None:
-    values = [(slot, value) for slot, ours in merged.wrote.items() for value in ours]
+    values = [(slot, value) for slot, ours in merged.wrote.items() for value in ours[:2]]
     values += [(slot, value) for slot, pin in merged.pinned.items() for value in pin]
     for slot, value in values:
         if not is_plain(value):
@@ -214,7 +244,7 @@ def apply_change(planned: PlannedChange, ledger: Ledger, *, now_s: float, keep: 
                 ledger.save()
         raise
     if dropped:
-        ledger.backups.drop(dropped - {name for each in ledger.files.values() for name in each.backups})
+        ledger.backups.drop(name for name in dropped if not ledger.files.mention(f'"backup": "{name}"'))
     if look(path).data != after:
         raise OutputError(f"{printable(path)} was changed by somebody else right after advisor wrote it; look at it.")
     return True
@@ -229,11 +259,12 @@ def _with_entry(
         return None, set()
     wrote = known.wrote if known is not None else {}
     slots = dict.fromkeys((*wrote, *record.wrote))
+    # by their text: to Python false is 0
+    before = [(slot, wrote.get(slot)) for slot in slots if repr(wrote.get(slot)) != repr(record.wrote.get(slot))]
     entry = Entry(
         sequence=sequence, time_s=now_s, kind=planned.kind, backup=backup, sha_after=digest(planned.after),
-        clean=not record.history or record.sha256 == backup, undone=False, changes=planned.changes,
-        # by their text: to Python false is 0
-        wrote_before=tuple((s, wrote.get(s)) for s in slots if repr(wrote.get(s)) != repr(record.wrote.get(s))),
+        clean=not record.history or record.sha256 == backup, undone=False,
+        details=details_text(planned.changes, before),
     )  # fmt: skip
     history = (*record.history, entry)
     if len(history) > keep + 1:

@@ -20,9 +20,12 @@ from advisor.errors import OutputError
 from advisor.gguf_header.errors import printable
 from advisor.managed.atomic import digest, look, remove_stale, replace_file
 from advisor.managed.backups import Backups
-from advisor.managed.records import FileRecord, Intent, from_json, sha, to_json, whole
+from advisor.managed.ledger_text import Files, read_document
+from advisor.managed.records import FileRecord, Intent, from_json, to_json
+from advisor.managed.values_json import sha, whole
 
-SCHEMA = "advisor.ledger/1"
+SCHEMA = "advisor.ledger/2"
+_READ = ("advisor.ledger/1", SCHEMA)  # the first did not know how values had been written
 FILE, LOCK, BACKUPS = "managed.json", "managed.lock", "backups"
 MAX_LEDGER_BYTES = 256 << 20
 _LOOK_AGAIN_S = 0.05
@@ -35,12 +38,11 @@ class Ledger:
     def __init__(self, folder: str, lock: int | None = None) -> None:
         self.folder = folder
         self.lock = lock  # descriptor of the locked file; None for looking only
-        self.files: dict[str, FileRecord] = {}
+        self.files = Files()
         self.sequence = 0  # of the last change
         self.intent: Intent | None = None
         self.notes: list[str] = []  # one sentence each: what was repaired, or lost
         self.backups = Backups(os.path.join(folder, BACKUPS))
-        self._texts: dict[str, tuple[FileRecord, str]] = {}
 
     @property
     def path(self) -> str:
@@ -56,14 +58,8 @@ class Ledger:
             "sequence": self.sequence,
             "intent": intent and {**intent._asdict(), "record": intent.record and to_json(intent.record)},
         }
-        self._texts = {path: self._text_of(path, record) for path, record in self.files.items()}
-        files = ", ".join(f"{json.dumps(path)}: {text}" for path, (_, text) in self._texts.items())
+        files = ", ".join(f"{json.dumps(path)}: {text}" for path, text in self.files.texts.items())
         replace_file(self.path, f'{json.dumps(document)[:-1]}, "files": {{{files}}}}}'.encode(), new_mode=0o600)
-
-    def _text_of(self, path: str, record: FileRecord) -> tuple[FileRecord, str]:
-        """The record and its JSON; with a file for each of a thousand models only one of them is another each time."""
-        known = self._texts.get(path)
-        return known if known is not None and known[0] is record else (record, json.dumps(to_json(record)))
 
     def enter(self, folder: str) -> None:
         """Note in the lock file where a new file is about to be laid down, for whoever finds it after a crash."""
@@ -87,14 +83,13 @@ class Ledger:
         if data is None:
             return
         try:
-            document = json.loads(data)
-            if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+            document, self.files = read_document(data.decode())
+            if document.get("schema") not in _READ:
                 raise ValueError("another schema")
-            self.files = {path: from_json(record) for path, record in document["files"].items()}
             self.sequence = whole(document["sequence"])
             self.intent = None if document["intent"] is None else _intent(document["intent"])
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
-            self.files, self.sequence, self.intent = {}, 0, None
+            self.files, self.sequence, self.intent = Files(), 0, None
             self._set_aside()
         self._settle()
 

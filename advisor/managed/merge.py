@@ -15,10 +15,11 @@ from advisor.slots import GONE, Gone, Slot, SlotChange, Value, same
 
 
 class Ours(NamedTuple):
-    """A value that we wrote, and what the user had in its place when it was adopted."""
+    """A value that we wrote, and what the user had in its place when it was adopted, with the very text."""
 
     value: Value
     behind: Value | Gone = GONE
+    text: str | None = None
 
     def __eq__(self, other: object) -> bool:
         """As config files compare: Python's own would take 1 and true for the same."""
@@ -56,10 +57,14 @@ def merge(
     pinned: Mapping[Slot, Pin],
     now: Mapping[Slot, Value],
     wanted: Mapping[Slot, Value],
+    spelled: Mapping[Slot, str],
     *,
     adopt: bool = False,
 ) -> Merge:
-    """Merge; `adopt` takes over the user's slots that are wanted, and remembers what they held."""
+    """Merge; `adopt` takes over the user's slots that are wanted, and remembers what they held.
+
+    `spelled`: how the values stand in the file.
+    """
     changes: list[SlotChange] = []
     wrote_after: dict[Slot, Ours] = {}
     pinned_after: dict[Slot, Pin] = {}
@@ -78,14 +83,16 @@ def merge(
         if pin is not None:
             unpinned.append(slot)
         # what the user took out with our value in its place is not to come back
-        behind = ours.behind if ours is not None and stands is not GONE else GONE
+        behind, text = (ours.behind, ours.text) if ours is not None and stands is not GONE else (GONE, None)
         if theirs and not (ours is not None and same(stands, ours.value)):
-            behind = stands
+            behind, text = stands, spelled.get(slot)
         if want is not GONE:
-            wrote_after[slot] = Ours(want, behind)
+            wrote_after[slot] = Ours(want, behind, text)
         after = want if want is not GONE or stands is GONE else behind
         if not same(stands, after):
-            changes.append(SlotChange(slot, stands, after))
+            changes.append(SlotChange(slot, stands, after, spelled.get(slot), None if want is not GONE else text))
+        elif want is GONE and text is not None and spelled.get(slot, text) != text:  # the same, written in our way
+            changes.append(SlotChange(slot, stands, after, spelled[slot], text))
     return Merge(tuple(changes), wrote_after, pinned_after, tuple(unpinned))
 
 

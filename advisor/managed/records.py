@@ -4,9 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
+from advisor.errors import OutputError
 from advisor.managed.merge import Ours, Pin
+from advisor.managed.values_json import (
+    details_of,
+    details_text,
+    flag_of,
+    maybe,
+    maybe_of,
+    ours_of,
+    place_of,
+    sha,
+    slot_of,
+    text_of,
+    whole,
+    wrote_from_json,
+    wrote_to_json,
+)
 from advisor.records import NamedTuple
-from advisor.slots import GONE, Gone, Slot, SlotChange, Value, same
+from advisor.slots import Slot, SlotChange, same
 
 
 class Entry(NamedTuple):
@@ -19,16 +35,29 @@ class Entry(NamedTuple):
     sha_after: str | None
     clean: bool  # the bytes before were those that the entry before this one left
     undone: bool
-    changes: tuple[SlotChange, ...]
-    wrote_before: tuple[tuple[Slot, Ours | None], ...]  # of the slots in which `wrote` changed
+    details: str  # what it did, as `values_json.details_text`
+
+    def unfolded(self) -> tuple[tuple[SlotChange, ...], tuple[tuple[Slot, Ours | None], ...]]:
+        """The changes, and of the slots in which `wrote` changed what it was before. Raises OutputError."""
+        try:
+            return details_of(self.details)
+        except (ValueError, TypeError, RecursionError):
+            raise OutputError(
+                "what advisor noted of an earlier change is damaged; 'advisor undo --all FILE' takes back all of them."
+            ) from None
 
 
 class FileRecord(NamedTuple):
-    """One file that advisor changes; `history` starts with the very first change and goes on with the last ones."""
+    """One file that advisor changes; `history` starts with the very first change and goes on with the last ones.
+
+    `tables`: the sections, maps and lists that the user had written and in which values of ours stand, each with what
+    it is when it is empty.
+    """
 
     format: str
     wrote: dict[Slot, Ours]
     pinned: dict[Slot, Pin]
+    tables: dict[Slot, str] = {}  # noqa: RUF012 - never changed
     created: bool = False  # there was no file before us
     held: bool = False  # taken away by undo, and to stay away
     history: tuple[Entry, ...] = ()
@@ -76,27 +105,22 @@ def to_json(record: FileRecord) -> dict[str, Any]:
         "format": record.format,
         "created": record.created,
         "held": record.held,
-        "wrote": [[list(slot), *_ours(ours)] for slot, ours in record.wrote.items()],
-        "pinned": [[list(slot), _maybe(pin.theirs), _maybe(pin.ours)] for slot, pin in record.pinned.items()],
-        "history": [
-            {
-                **entry._asdict(),
-                "changes": [[list(change.slot), _maybe(change.old), _maybe(change.new)] for change in entry.changes],
-                "wrote_before": [[list(slot), *(_ours(ours) if ours else ())] for slot, ours in entry.wrote_before],
-            }
-            for entry in record.history
-        ],
+        "ours": wrote_to_json(record.wrote),
+        "pinned": [[list(slot), maybe(pin.theirs), maybe(pin.ours)] for slot, pin in record.pinned.items()],
+        "tables": [[list(slot), text] for slot, text in record.tables.items()],
+        "history": [entry._asdict() for entry in record.history],
     }
 
 
 def from_json(document: Any) -> FileRecord:
-    """A record from JSON. Raises ValueError, TypeError or KeyError for anything else."""
+    """A record from JSON, also of the first schema. Raises ValueError, TypeError, KeyError or AttributeError."""
     return FileRecord(
-        format=_text(document["format"]),
-        created=_flag(document["created"]),
-        held=_flag(document["held"]),
-        wrote={_slot(slot): _read_ours(parts) for slot, *parts in document["wrote"]},
-        pinned={_slot(slot): Pin(_read(theirs), _read(ours)) for slot, theirs, ours in document["pinned"]},
+        format=text_of(document["format"]),
+        created=flag_of(document["created"]),
+        held=flag_of(document["held"]),
+        wrote=wrote_from_json(document["ours"]) if "ours" in document else _first_wrote(document["wrote"]),
+        pinned={slot_of(slot): Pin(maybe_of(theirs), maybe_of(ours)) for slot, theirs, ours in document["pinned"]},
+        tables={place_of(slot): text_of(text) for slot, text in document.get("tables", ())},
         history=tuple(_entry(entry) for entry in document["history"]),
     )
 
@@ -110,62 +134,20 @@ def _entry(document: Any) -> Entry:
         kind=document["kind"],
         backup=sha(document["backup"]),
         sha_after=sha(document["sha_after"]),
-        clean=_flag(document["clean"]),
-        undone=_flag(document["undone"]),
-        changes=tuple(SlotChange(_slot(slot), _read(old), _read(new)) for slot, old, new in document["changes"]),
-        wrote_before=tuple(
-            (_slot(slot), _read_ours(parts) if parts else None) for slot, *parts in document["wrote_before"]
-        ),
+        clean=flag_of(document["clean"]),
+        undone=flag_of(document["undone"]),
+        details=text_of(document["details"]) if "details" in document else _first_details(document),
     )
 
 
-def _maybe(value: Value | Gone) -> list[Any]:
-    return [] if value is GONE else [value]
+def _first_wrote(document: Any) -> dict[Slot, Ours]:
+    return {slot_of(slot): ours_of(parts) for slot, *parts in document}
 
 
-def _read(parts: Any) -> Any:
-    if not isinstance(parts, list) or len(parts) > 1:
-        raise ValueError("no value")
-    return parts[0] if parts else GONE
-
-
-def _ours(ours: Ours) -> list[Any]:
-    return [ours.value] if ours.behind is GONE else [ours.value, ours.behind]
-
-
-def _read_ours(parts: list[Any]) -> Ours:
-    if not 1 <= len(parts) <= 2:
-        raise ValueError("no value of ours")
-    return Ours(*parts)
-
-
-def _slot(parts: Any) -> Slot:
-    if not isinstance(parts, list) or not parts or not all(isinstance(part, str) for part in parts):
-        raise ValueError("no slot")
-    return tuple(parts)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError("no text")
-    return value
-
-
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("no flag")
-    return value
-
-
-def whole(value: Any) -> int:
-    """A whole number of at least 0. Raises ValueError."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError("no whole number")
-    return value
-
-
-def sha(value: Any) -> str | None:
-    """A sha256 in hex, or None; nothing else may become the name of a file. Raises ValueError."""
-    if value is None or (isinstance(value, str) and len(value) == 64 and not value.strip("0123456789abcdef")):
-        return value
-    raise ValueError("no sha256")
+def _first_details(document: Any) -> str:
+    """The details of an entry of the first schema, which had them unfolded."""
+    changes = [
+        SlotChange(slot_of(slot), maybe_of(old), maybe_of(new)) for slot, old, new in document["changes"]
+    ]  # fmt: skip
+    before = [(slot_of(slot), ours_of(parts) if parts else None) for slot, *parts in document["wrote_before"]]
+    return details_text(changes, before)

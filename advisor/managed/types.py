@@ -30,8 +30,14 @@ class Format(Protocol):
     def parse(self, text: str) -> Mapping[Slot, Value]:
         """Every value of the file. Raises OutputError for a text that is not of this format."""
 
-    def edit(self, text: str, changes: Mapping[Slot, Value | Gone]) -> str:
-        """Set or remove slots, every other character unchanged. Raises OutputError for what it cannot express."""
+    def spelled(self, text: str) -> Mapping[Slot, str]:
+        """How values stand in the text; also of the tables above them, what is left of each when it is empty."""
+
+    def edit(self, text: str, changes: Mapping[Slot, Value | Gone], spelled: Mapping[Slot, str] = ...) -> str:
+        """Set or remove slots, every other character unchanged. Raises OutputError for what it cannot express.
+
+        A value in `spelled` is written as it says there, a table in it stays when nothing is in it any more.
+        """
 
     def validate(self, text: str) -> None:
         """Raise OutputError for a text that the program that reads it would refuse."""

@@ -5,7 +5,7 @@ What was undone is pinned, so that the daemon does not do it again; `adopt` give
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from advisor.errors import OutputError
@@ -64,10 +64,12 @@ class Undone(NamedTuple):
     error: str | None
 
 
-def uninstall(ledger: Ledger, formats: Mapping[str, Format], *, now_s: float) -> list[Undone]:
-    """Take back everything in every file. A file that cannot be restored is reported and stays in the ledger."""
+def uninstall(
+    ledger: Ledger, formats: Mapping[str, Format], *, now_s: float, paths: Sequence[str] | None = None
+) -> list[Undone]:
+    """Take back everything in `paths`, or in every file; one that cannot be restored is reported and stays known."""
     results = []
-    for path in list(ledger.files):
+    for path in list(ledger.files) if paths is None else paths:
         try:
             planned = plan_restore(path, ledger, formats)
             apply_change(planned, ledger, now_s=now_s)
@@ -91,6 +93,7 @@ class _Back(NamedTuple):
     """Where a slot goes back to: what stood there, and what of it was ours."""
 
     value: Value | Gone
+    text: str | None  # how it was written
     ours: Ours | None
     last: Value | Gone  # what stands there if nobody touched it since
 
@@ -106,6 +109,8 @@ def _plan(
     before = _slots(path, standing.data, fmt)
     if standing.data is not None:  # what the user has made of a slot since is not ours to change
         steps = {slot: back for slot, back in steps.items() if same(before.get(slot, GONE), back.last)}
+        if fmt is not None and before:
+            steps = _as_written(steps, known, before, fmt.spelled(decode(path, standing.data, fmt)[1]))
     note, whole = None, _bytes_before(known, first, standing, ledger)
     if standing.data is None and forget:
         after = None
@@ -115,7 +120,7 @@ def _plan(
         raise OutputError(f"{printable(path)} does not exist any more, and advisor had made it; nothing to take back.")
     else:
         everything = first is None or first is known.history[0]
-        after = _by_slot(path, standing.data, steps, fmt or known.format, removable=known.created and everything)
+        after = _by_slot(path, standing.data, steps, known, fmt, removable=known.created and everything)
         note = _KEPT if after != standing.data or not forget else None
     slots = _slots(path, after, fmt)
     changes = [SlotChange(slot, before.get(slot, GONE), slots.get(slot, GONE)) for slot in steps]
@@ -133,14 +138,14 @@ def _steps_back(known: FileRecord, first: Entry | None) -> dict[Slot, _Back]:
     A value of the user's that one of them had replaced ends the way back: older ones are not what the user left.
     """
     if first is None or first is known.history[0]:  # also of changes that are no longer remembered
-        return {slot: _Back(ours.behind, None, ours.value) for slot, ours in known.wrote.items()}
+        return {slot: _Back(ours.behind, ours.text, None, ours.value) for slot, ours in known.wrote.items()}
     steps: dict[Slot, _Back] = {}
     ended: set[Slot] = set()
     for entry in reversed(known.applied):
         if entry.sequence < first.sequence:
             break
-        changes = {change.slot: change for change in entry.changes}
-        wrote_before = dict(entry.wrote_before)
+        changed, before = entry.unfolded()
+        changes, wrote_before = {change.slot: change for change in changed}, dict(before)
         for slot in {**changes, **wrote_before}.keys() - ended:
             ours = wrote_before.get(slot)
             back = steps.get(slot)
@@ -150,13 +155,25 @@ def _steps_back(known: FileRecord, first: Entry | None) -> dict[Slot, _Back]:
                     ended.add(slot)  # not removed by us, and yet not ours: the user has made it their own
                     continue
                 last = now.value if now is not None else changes[slot].new
-                back = _Back(last, now, last)
+                back = _Back(last, None, now, last)
             ours = ours if slot in wrote_before else back.ours
-            value = changes[slot].old if slot in changes else back.value
-            steps[slot] = _Back(value, ours, back.last)
+            value, text = (changes[slot].old, changes[slot].old_text) if slot in changes else (back.value, back.text)
+            steps[slot] = _Back(value, text, ours, back.last)
             if not same(value, ours.value if ours is not None else GONE):
                 ended.add(slot)
     return steps
+
+
+def _as_written(
+    steps: Mapping[Slot, _Back], known: FileRecord, before: Mapping[Slot, Value | Gone], spelled: Mapping[Slot, str]
+) -> dict[Slot, _Back]:
+    """What goes behind a value of ours again goes there as it stands now: the user may have written it anew since."""
+    return {
+        slot: back._replace(ours=back.ours._replace(behind=before[slot], text=spelled.get(slot)))
+        if back.ours is not None and slot in before and slot not in known.wrote and same(back.ours.behind, before[slot])
+        else back
+        for slot, back in steps.items()
+    }
 
 
 class _Whole(NamedTuple):
@@ -181,16 +198,26 @@ def _bytes_before(known: FileRecord, first: Entry | None, standing: Standing, le
 
 
 def _by_slot(
-    path: str, data: bytes, steps: Mapping[Slot, _Back], fmt: Format | str, *, removable: bool
+    path: str,
+    data: bytes,
+    steps: Mapping[Slot, _Back],
+    known: FileRecord,
+    fmt: Format | None,
+    *,
+    removable: bool,
 ) -> bytes | None:
     """The file with only our slots taken back; None when that leaves what we had made it from."""
-    if isinstance(fmt, str):
-        raise OutputError(f"{printable(path)} has the format {printable(fmt)}, which this advisor lacks; update it.")
+    if fmt is None:
+        name = printable(known.format)
+        raise OutputError(f"{printable(path)} has the format {name}, which this advisor lacks; update it.")
     mark, text = decode(path, data, fmt)
+    spelled = fmt.spelled(text)
     changes = tuple(
-        SlotChange(s, back.last, back.value) for s, back in steps.items() if not same(back.last, back.value)
+        SlotChange(s, back.last, back.value, None, back.text)
+        for s, back in steps.items()
+        if not same(back.last, back.value) or back.text not in (None, spelled.get(s))
     )
-    edited = edit_checked(fmt, text, fmt.parse(text), changes, printable(path))
+    edited = edit_checked(fmt, text, fmt.parse(text), changes, known.tables, printable(path))
     if removable and edited == fmt.new_text:
         return None
     return data if edited == text else (mark + edited).encode()
@@ -220,7 +247,7 @@ def _undone(
         for entry in known.history
     )
     if held:
-        return known._replace(held=True, wrote={}, pinned={}, history=history)
+        return known._replace(held=True, wrote={}, pinned={}, tables={}, history=history)
     wrote = {slot: ours for slot, ours in known.wrote.items() if slot not in steps}
     wrote.update({slot: back.ours for slot, back in steps.items() if back.ours is not None})
     pinned = dict(known.pinned)

@@ -7,10 +7,15 @@ close to a line, and three contexts on one line leave no room for anything else.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import TypeAlias
 
+from advisor.ggml_types import BY_NAME
 from advisor.memory.graph import CPU, GraphPlacement, GraphSettings
+
+_FAR = 4
+_F16 = BY_NAME["f16"].id
 
 Sizes: TypeAlias = tuple[int, ...]  # bytes per device, the host last
 
@@ -21,9 +26,11 @@ class Anchors:
     def __init__(self) -> None:
         self._by_context: dict[tuple[object, ...], list[tuple[int, Sizes]]] = {}
         self._by_placement: dict[tuple[object, ...], list[tuple[int, int, Sizes]]] = {}
+        self._batches: set[int] = set()  # micro-batches that something is known of
 
     def add(self, settings: GraphSettings, placement: GraphPlacement, sizes: Sizes) -> None:
         """Remember one answer."""
+        self._batches.add(settings.n_ubatch)
         line = self._by_context.setdefault(_context_key(settings, placement), [])
         line.insert(bisect_left(line, (settings.n_ctx_seq, sizes)), (settings.n_ctx_seq, sizes))
         near = self._by_placement.setdefault(_placement_key(settings, placement), [])
@@ -31,20 +38,44 @@ class Anchors:
 
     def guess(self, settings: GraphSettings, placement: GraphPlacement) -> Sizes | None:
         """The buffers between or beside known ones, None when nothing comparable is known."""
+        found = self._guess(settings, placement)
+        if found is None and (settings.type_k, settings.type_v) != (_F16, _F16):  # better than nothing known
+            found = self._guess(settings._replace(type_k=_F16, type_v=_F16), placement)
+        return found if found is not None else self._between_batches(settings, placement)
+
+    def _guess(self, settings: GraphSettings, placement: GraphPlacement) -> Sizes | None:
         line = self._by_context.get(_context_key(settings, placement), [])
         at = settings.n_ctx_seq
         if len(line) > 1:
             above = min(max(bisect_left(line, (at, ())), 1), len(line) - 1)
             (x0, low), (x1, high) = line[above - 1], line[above]
             return tuple(a + (b - a) * (at - x0) // (x1 - x0) for a, b in zip(low, high, strict=True))
-        if line:
+        if line and _close(at, line[0][0]):
             return _grown(line[0][1], settings, at - line[0][0])
         near = self._by_placement.get(_placement_key(settings, placement))
         if near:
             count = _on_devices(placement)
             _, known_at, sizes = min(near, key=lambda entry: (abs(entry[1] - at), abs(entry[0] - count)))
-            return _grown(sizes, settings, at - known_at)
+            if _close(at, known_at):
+                return _grown(sizes, settings, at - known_at)
         return None
+
+    def _between_batches(self, settings: GraphSettings, placement: GraphPlacement) -> Sizes | None:
+        """Between a smaller and a larger micro-batch: nearly every tensor of the graph grows with it."""
+        n_ubatch = settings.n_ubatch
+        if min(settings.n_ctx, settings.n_batch) < max(self._batches, default=0):
+            return None
+        ends = (
+            max((n for n in self._batches if n < n_ubatch), default=0),
+            min((n for n in self._batches if n > n_ubatch), default=0),
+        )
+        low, high = (
+            self._guess(settings._replace(n_ubatch=n, type_k=_F16, type_v=_F16), placement) if n else None for n in ends
+        )
+        if low is None or high is None:
+            return None
+        share = (n_ubatch - ends[0]) / (ends[1] - ends[0])
+        return tuple(int(a + (b - a) * share) for a, b in zip(low, high, strict=True))
 
     def on_a_line(self, settings: GraphSettings, placement: GraphPlacement) -> bool:
         """Whether known contexts around this one leave only a line between them, to the byte.
@@ -53,18 +84,21 @@ class Anchors:
         differ by just that, nothing else grew in between. Otherwise three known contexts must lie on one line.
         """
         line = self._by_context.get(_context_key(settings, placement), [])
-        at = settings.n_ctx_seq
-        element = 4 if settings.flash == "off" else 2
-        for (x0, a), (x1, b) in pairwise(line):
-            mask = element * min(settings.n_ubatch, settings.n_ctx) * (x1 - x0)
-            if x0 <= at <= x1 and all(q - p in (mask, 0) for p, q in zip(a, b, strict=True)):
-                return True
-        for (x0, a), (x1, b), (x2, c) in zip(line, line[1:], line[2:], strict=False):
-            if x0 <= at <= x2 and all(
-                (q - p) * (x2 - x0) == (r - p) * (x1 - x0) for p, q, r in zip(a, b, c, strict=True)
-            ):
-                return True
-        return False
+        mask = (4 if settings.flash == "off" else 2) * min(settings.n_ubatch, settings.n_ctx)
+        places = len(line[0][1]) if line else 0
+        return len(line) > 1 and all(
+            _place_on_a_line([(n_ctx, sizes[place]) for n_ctx, sizes in line], settings.n_ctx_seq, mask)
+            for place in range(places)
+        )
+
+
+def _place_on_a_line(known: Sequence[tuple[int, int]], at: int, mask: int) -> bool:
+    """`known`: contexts and one place's buffer; `mask`: bytes of the attention mask per token of context."""
+    for (x0, a), (x1, b) in pairwise(known):
+        if x0 <= at <= x1 and b - a in (mask * (x1 - x0), 0):
+            return True
+    triples = zip(known, known[1:], known[2:], strict=False)
+    return any(x0 <= at <= x2 and (b - a) * (x2 - x0) == (c - a) * (x1 - x0) for (x0, a), (x1, b), (x2, c) in triples)
 
 
 def _context_key(settings: GraphSettings, placement: GraphPlacement) -> tuple[object, ...]:
@@ -82,6 +116,11 @@ def _grown(sizes: Sizes, settings: GraphSettings, more_tokens: int) -> Sizes:
     element = 4 if settings.flash == "off" else 2
     grown = element * min(settings.n_ubatch, settings.n_ctx) * more_tokens
     return tuple(max(size + grown, size // 4) for size in sizes)
+
+
+def _close(n_ctx: int, known: int) -> bool:
+    """Whether a buffer at one context says something of another: where the mask grows past a hole it takes a leap."""
+    return known < _FAR * n_ctx and n_ctx < _FAR * known
 
 
 def _on_devices(placement: GraphPlacement) -> int:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from advisor.ggml_types import BY_NAME, GgmlType, row_bytes
 from advisor.memory.engine_spec import BackendRules
-from advisor.memory.placement import HOST
 from advisor.model.spec import LayerSpec, ModelSpec
 from advisor.settings import RunSettings
 from advisor.units import round_up
@@ -83,27 +82,43 @@ def layer_cache_bytes(
     return total
 
 
-def place_cache(
-    spec: ModelSpec, settings: RunSettings, placement: Sequence[int], backends: Sequence[BackendRules]
-) -> tuple[tuple[int, ...], int]:
-    """(bytes per device, bytes on the host): each block's cache sits with its weights, or all on the host."""
-    devices = [0] * len(backends)
-    host = 0
-    padded_v = padded_v_width(spec, settings)
-    seen: dict[tuple[object, ...], int] = {}
-    for layer in spec.layers:
-        device = placement[layer.il] if settings.kv_offload else HOST
-        key = (device, layer.k_width, layer.v_width, layer.n_window, layer.has_cache, layer.attention,
-               layer.recurrent_conv, layer.recurrent_state, layer.indexer_head_size)  # fmt: skip
-        n_bytes = seen.get(key)
-        if n_bytes is None:
-            backend = None if device == HOST else backends[device]
-            n_bytes = seen[key] = layer_cache_bytes(layer, settings, padded_v, backend, 1 + settings.n_rollback)
-        if device == HOST:
-            host += n_bytes
-        else:
-            devices[device] += n_bytes
-    return tuple(devices), host
+class CacheTable:
+    """A model's cache block by block; what one set of settings takes on one kind of device is worked out once."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self._spec = spec
+        self._known: dict[tuple[RunSettings, int], tuple[int, ...]] = {}
+
+    def by_layer(self, settings: RunSettings, backend: BackendRules | None) -> tuple[int, ...]:
+        """Bytes of each block's cache and state on a device of `backend`, None = plain host memory."""
+        key = (settings._replace(n_gpu_layers=0, n_cpu_moe=0, tensor_split=None), id(backend))
+        known = self._known.get(key)
+        if known is None:
+            padded_v = padded_v_width(self._spec, settings)
+            alike: dict[tuple[object, ...], int] = {}
+            sizes = []
+            for layer in self._spec.layers:
+                shape = (layer.k_width, layer.v_width, layer.n_window, layer.has_cache, layer.attention,
+                         layer.recurrent_conv, layer.recurrent_state, layer.indexer_head_size)  # fmt: skip
+                if shape not in alike:
+                    alike[shape] = layer_cache_bytes(layer, settings, padded_v, backend, 1 + settings.n_rollback)
+                sizes.append(alike[shape])
+            known = self._known[key] = tuple(sizes)
+        return known
+
+    def place(
+        self, settings: RunSettings, placement: Sequence[int], backends: Sequence[BackendRules]
+    ) -> tuple[tuple[int, ...], int]:
+        """(bytes per device, bytes on the host): each block's cache sits with its weights, or all on the host."""
+        host = self.by_layer(settings, None)
+        if not settings.kv_offload:
+            return (0,) * len(backends), sum(host)
+        devices = [0] * (len(backends) + 1)
+        sizes = [*(self.by_layer(settings, backend) for backend in backends), host]
+        for layer, size in zip(self._spec.layers, zip(*sizes, strict=True), strict=True):
+            device = placement[layer.il]
+            devices[device] += size[device]
+        return tuple(devices[:-1]), devices[-1]
 
 
 def refusal(spec: ModelSpec, settings: RunSettings, flash_attn_possible: bool) -> str | None:

@@ -66,7 +66,7 @@ class ComputeModel:
         key = (graph_settings._replace(n_ctx=0, n_ctx_seq=0), graph_placement)
         alike = (key[0], frozenset(graph_placement.layers), bool(graph_placement.overrides))
         known = self._flash.get(key)
-        if known is None and not exact:
+        if known is None and (not exact or settings.flash_attn == "on"):
             known = self._flash.get(alike)
         if known is None:
             try:

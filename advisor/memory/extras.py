@@ -8,7 +8,7 @@ from math import isqrt
 from typing import Any
 
 from advisor.host import Device
-from advisor.memory.cache import place_cache
+from advisor.memory.cache import CacheTable
 from advisor.memory.compute import ComputeModel
 from advisor.memory.engine_spec import BackendRules, EngineSpec
 from advisor.memory.placement import HOST, Overrides
@@ -174,7 +174,8 @@ class ExtrasPlanner:
         if not spec.mtp_layers:
             return []  # the plan says that the engine refuses
         own = _draft_settings(settings)
-        cache, host_cache = place_cache(spec._replace(layers=spec.mtp_layers), own, placement, self._backends)
+        drafting = CacheTable(spec._replace(layers=spec.mtp_layers))
+        cache, host_cache = drafting.place(own, placement, self._backends)
         computes, host, modelled = compute.mtp_buffers(own, placement, overrides)
         how = "the engine's graph of the NextN block" if modelled else "assumed: from the widest parts"
         found: Placed = [

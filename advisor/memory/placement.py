@@ -76,14 +76,23 @@ class Overrides:
             self._rules.append((pattern, _buffer_index(override.buffer, device_ids)))
         self.any = bool(self._rules) or self._n_cpu_moe > 0
         self._experts = re.compile(EXPERTS)
-        self.patterns = _patterns(settings, [index for _, index in self._rules])
+        self.buffers = tuple(index for _, index in self._rules)  # of each -ot rule, in their order
+        self.patterns = _patterns(settings, self.buffers)
+
+    def rule(self, name: str) -> int | None:
+        """The number of the -ot rule that a tensor of this name follows: the first that finds it."""
+        return next((number for number, (pattern, _) in enumerate(self._rules) if pattern.search(name)), None)
+
+    def is_expert(self, name: str) -> bool:
+        """Whether --cpu-moe would move a tensor of this name."""
+        return self._experts.search(name) is not None
 
     def target(self, name: str, block: int) -> int | None:
         """Device index or HOST for an overridden tensor, None for the others. The first match wins."""
-        for pattern, index in self._rules:
-            if pattern.search(name):
-                return index
-        if 0 <= block < self._n_cpu_moe and self._experts.search(name):
+        number = self.rule(name)
+        if number is not None:
+            return self.buffers[number]
+        if 0 <= block < self._n_cpu_moe and self.is_expert(name):
             return HOST
         return None
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from advisor.ggml_types import BY_NAME
 from advisor.host import Device
-from advisor.memory.cache import place_cache, refusal
+from advisor.memory.cache import CacheTable, refusal
 from advisor.memory.compute import ComputeModel
 from advisor.memory.engine_spec import EngineSpec
 from advisor.memory.placement import HOST, Overrides, place_layers
 from advisor.memory.types import DevicePlan, HostPlan, Interval, MemoryPlan
-from advisor.memory.weights import WeightBytes, place_weights
+from advisor.memory.weights import Parcels, WeightBytes, WeightTable
 from advisor.model.spec import ModelSpec
 from advisor.settings import RunSettings
 
@@ -40,8 +40,17 @@ class Planner:
         shared = like.compute if like is not None else None
         self.compute: ComputeModel = ComputeModel(spec, engine, self._backends, shared)
         self._placed: dict[tuple[object, ...], tuple[tuple[int, ...], Overrides, WeightBytes]] = {}
+        parcels = Parcels(spec, engine)
+        self._table = WeightTable(spec, engine, self._backends, parcels)
+        self._layer_table = WeightTable(spec, engine, self._backends[:1] * (spec.n_layer_all + 1), parcels)
         self._by_layer: dict[tuple[object, ...], Sequence[int]] = {}
+        self._cache = CacheTable(spec)
+        self._said: dict[tuple[RunSettings, bool], tuple[str | None, Mapping[str, int]]] = {}
         self._alone: dict[int, Planner] = {}  # per device, for split mode none
+
+    def share(self, other: Planner) -> None:
+        """Share what is known of the weights with a planner of the same model and engine for other devices."""
+        self._table.parcels = self._layer_table.parcels = other._table.parcels
 
     def _place(self, settings: RunSettings) -> tuple[tuple[int, ...], Overrides, WeightBytes]:
         key = (settings.n_gpu_layers, settings.n_cpu_moe, settings.tensor_overrides, settings.split_mode,
@@ -51,32 +60,40 @@ class Planner:
             free = [device.free_bytes for device in self._devices]
             placement = place_layers(settings, self._spec.n_layer_all, free)
             overrides = Overrides(settings, [device.id for device in self._devices])
-            weights = place_weights(self._spec, settings, self._engine, placement, self._backends, overrides)
+            weights = self._table.place(settings, placement, overrides)
             known = self._placed[key] = (placement, overrides, weights)
         return known
 
-    def plan(self, settings: RunSettings, *, exact: bool = True) -> MemoryPlan:
+    def plan(self, settings: RunSettings, *, exact: bool = True, compute: bool = True) -> MemoryPlan:
         """Bytes per device and component. `settings` come from resolve_settings for the same devices.
 
-        Without `exact` compute buffers may be interpolated between those of earlier plans.
+        Without `exact` compute buffers may be interpolated between those of earlier plans; without `compute` they, and
+        what is loaded beside the model, are left out: no place then needs more than in the whole plan.
         """
         if settings.split_mode == "none" and len(self._devices) > 1:
-            return self._plan_alone(settings, exact=exact)
-        spec, engine, backends = self._spec, self._engine, self._backends
+            return self._plan_alone(settings, exact=exact, compute=compute)
+        spec, backends = self._spec, self._backends
         placement, overrides, weights = self._place(settings)
-        cache, host_cache = place_cache(spec, settings, placement, backends)
-        flash = self.compute.flash_attn(settings, placement, overrides, exact=exact)
-        computes, host_compute = self.compute.buffers(settings, placement, overrides, exact=exact)
+        cache, host_cache = self._cache.place(settings, placement, backends)
+        nothing = Interval(0, 0, 0)
+        if compute:
+            flash = self.compute.flash_attn(settings, placement, overrides, exact=exact)
+            computes, host_compute = self.compute.buffers(settings, placement, overrides, exact=exact)
+        else:
+            flash = settings.flash_attn != "off" and not spec.flash_attn_forced_off
+            computes, host_compute = (nothing,) * len(self._devices), nothing
         extras: Placed = []
-        if self._beside is not None or settings.beside.mtp:
+        if compute and (self._beside is not None or settings.beside.mtp):
             taken = [weights.devices[i] + cache[i] + computes[i].high for i in range(len(self._devices))]
             extras = self._extras_planner().extras(settings, placement, overrides, self.compute, taken, exact=exact)
         plans = []
+        blocks = placement[: spec.n_layer_all]  # those of one device follow one another
+        spans = [(blocks.index(i) if i in blocks else 0, blocks.count(i)) for i in range(len(self._devices))]
         for index, device in enumerate(self._devices):
-            blocks = [i for i in range(spec.n_layer_all) if placement[i] == index]
+            first, count = spans[index]
             mine = tuple(extra for where, extra in extras if where == index and extra.n_bytes.high)
             used = weights.devices[index] + cache[index] + computes[index].high + len(mine) > 0
-            overhead, overhead_source = self._overhead(index) if used else (Interval(0, 0, 0), "rules")
+            overhead, overhead_source = self._overhead(index) if used else (nothing, "rules")
             plans.append(
                 DevicePlan(
                     id=device.id,
@@ -84,15 +101,15 @@ class Planner:
                     cache_bytes=cache[index],
                     compute=computes[index],
                     overhead_bytes=overhead.value,
-                    layers=(blocks[0], blocks[-1]) if blocks else None,
-                    n_layers=len(blocks),
+                    layers=(first, first + count - 1) if count else None,
+                    n_layers=count,
                     has_output=placement[spec.n_layer_all] == index,
                     overhead=overhead,
                     overhead_source=overhead_source,
                     extras=mine,
                 )
             )
-        nothing = {"prompt_cache_bytes": 0, "context_checkpoints_bytes": 0}
+        refused, server_extras = self._said_of(settings, flash)
         host = HostPlan(
             weights_bytes=weights.host,
             cache_bytes=host_cache,
@@ -100,7 +117,7 @@ class Planner:
             output_bytes=4 * spec.n_vocab * max(settings.n_parallel, 1),  # reserved even where nothing fills it
             mapped_bytes=weights.mapped,
             repack_bytes=weights.repack,
-            extras=_extras(spec, settings, engine) if self._server else nothing,
+            extras=server_extras,
             beside=tuple(extra for where, extra in extras if where == HOST and extra.n_bytes.high),
         )
         return MemoryPlan(
@@ -108,7 +125,7 @@ class Planner:
             flash_attn=flash,
             devices=tuple(plans),
             host=host,
-            refused=refusal(spec, settings, flash) or self._rows_refusal(settings) or self._draft_refusal(settings),
+            refused=refused,
             notes=(),
             placement=placement,
             read_device_bytes=weights.read_devices,
@@ -116,26 +133,51 @@ class Planner:
             host_expert_blocks=weights.host_expert_blocks,
         )
 
+    def _said_of(self, settings: RunSettings, flash: bool) -> tuple[str | None, Mapping[str, int]]:
+        """(why the engine refuses the settings, what the server fills over time), wherever the layers lie."""
+        key = (settings._replace(n_gpu_layers=0, n_cpu_moe=0, tensor_split=None, tensor_overrides=()), flash)
+        known = self._said.get(key)
+        if known is None:
+            refused = refusal(self._spec, settings, flash) or self._rows_refusal(settings)
+            nothing = {"prompt_cache_bytes": 0, "context_checkpoints_bytes": 0}
+            extras = _extras(self._spec, settings, self._engine) if self._server else nothing
+            known = self._said[key] = (refused or self._draft_refusal(settings), extras)
+        return known
+
+    def flash_attn(self, settings: RunSettings) -> bool:
+        """What -fa comes to; nothing else is worked out."""
+        placement, overrides, _ = self._place(settings)
+        return self.compute.flash_attn(settings, placement, overrides)
+
     def cache_bytes(self, settings: RunSettings) -> int:
         """The cache of every device and of the host together; nothing else is worked out."""
         placement, _, _ = self._place(settings)
-        devices, host = place_cache(self._spec, settings, placement, self._backends)
+        devices, host = self._cache.place(settings, placement, self._backends)
         return sum(devices) + host
 
     def bytes_by_layer(self, settings: RunSettings) -> tuple[int, ...]:
         """Weights and cache that each block, and last the output, has on a GPU, 0 for those on the host."""
-        placement, overrides, _ = self._place(settings)
-        own = tuple(il if place != HOST else HOST for il, place in enumerate(placement))  # a device for every layer
-        backends = [self._backends[0]] * len(own)
-        key = (own, settings.n_cpu_moe, settings.mmap)
-        weights = self._by_layer.get(key)
-        if weights is None:
-            weights = place_weights(self._spec, settings, self._engine, own, backends, overrides).devices
-            self._by_layer[key] = weights
-        cache, _ = place_cache(self._spec, settings, own, backends)
-        return tuple(a + b for a, b in zip(weights, cache, strict=True))
+        count = self._spec.n_layer_all + 1
+        first = max(count - settings.n_gpu_layers, 0)
+        bare, full = self._layer_weights(settings, settings.n_cpu_moe), self._layer_weights(settings, 0)
+        cache = self._cache.by_layer(settings, self._backends[0]) if settings.kv_offload else ()
+        away = settings.n_cpu_moe
+        weights = (*bare[:away], *full[away:])
+        cache = (*cache, *(0,) * (count - len(cache)))  # blocks that do not run, and the output
+        return (*(0,) * first, *(a + b for a, b in zip(weights[first:], cache[first:], strict=True)))
 
-    def _plan_alone(self, settings: RunSettings, *, exact: bool) -> MemoryPlan:
+    def _layer_weights(self, settings: RunSettings, n_cpu_moe: int) -> Sequence[int]:
+        """Weights of each block and the output on a GPU, with or without every block's experts."""
+        key = (settings.tensor_overrides, bool(n_cpu_moe))
+        known = self._by_layer.get(key)
+        if known is None:
+            count = self._spec.n_layer_all + 1
+            wished = settings._replace(n_cpu_moe=count - 1 if n_cpu_moe else 0)
+            overrides = Overrides(wished, [f"layer {il}" for il in range(count)])
+            known = self._by_layer[key] = self._layer_table.place(wished, range(count), overrides).devices
+        return known
+
+    def _plan_alone(self, settings: RunSettings, *, exact: bool, compute: bool) -> MemoryPlan:
         """Split mode none: the engine forgets every device but main_gpu (llama_model_load_from_file_impl)."""
         only = min(settings.main_gpu, len(self._devices) - 1)
         planner = self._alone.get(only)
@@ -145,7 +187,7 @@ class Planner:
                 beside=self._beside, overheads=self._overheads,
             )  # fmt: skip
             self._alone[only] = planner
-        plan = planner.plan(settings, exact=exact)
+        plan = planner.plan(settings, exact=exact, compute=compute)
         nothing = Interval(0, 0, 0)
         devices = [DevicePlan(device.id, 0, 0, nothing, 0, None, 0, False) for device in self._devices]
         devices[only] = plan.devices[0]

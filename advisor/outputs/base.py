@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from advisor.errors import OutputError
 from advisor.gguf_header.errors import excerpt
@@ -12,6 +13,13 @@ from advisor.outputs.types import GONE, Gone, OutputModel, Slot, Value
 
 MAX_TEXT_CHARACTERS = 4 << 20  # far above any config, far below what would make a parser slow
 _BOM = "\ufeff"
+_KEPT_TEXTS = 2
+_PARSED: dict[tuple[object, str], dict[Slot, Value]] = {}
+
+
+def forget_parsed() -> None:
+    """Let go of what was parsed last."""
+    _PARSED.clear()
 
 
 def identity(value: Value) -> str:
@@ -55,7 +63,6 @@ class Format(ABC):
         if self.per_model and len(models) != 1:
             raise OutputError(f"{self.title} takes one file for each model; {len(models)} were given for one.")
         taken: dict[str, str] = {}
-        found: dict[Slot, Value] = {}
         for model in models:
             if model.id in taken:
                 raise OutputError(
@@ -63,33 +70,56 @@ class Format(ABC):
                     f"{excerpt(model.model_path)}; rename one of them."
                 )
             taken[model.id] = model.model_path
-            found.update(self._slots(model, supported))
-        return found
+        return self.together({model.id: self._slots(model, supported) for model in models})
 
-    def refusals(self, models: Sequence[OutputModel], supported: frozenset[str] | None = None) -> dict[str, str]:
+    def one(self, model: OutputModel, supported: frozenset[str] | None = None) -> dict[Slot, Value]:
         """See Output."""
-        reasons: dict[str, str] = {}
-        for model in models:
-            try:
-                self.slots([model], supported)
-            except OutputError as error:
-                reasons[model.id] = str(error)
-        return reasons
+        return self._slots(model, supported)
 
-    def parse(self, text: str) -> dict[Slot, Value]:
+    def together(self, own: Mapping[str, Mapping[Slot, Value]]) -> dict[Slot, Value]:
+        """See Output."""
+        return {slot: value for each in own.values() for slot, value in each.items()}
+
+    def parse(self, text: str) -> Mapping[Slot, Value]:
         """See Output."""
         if len(text) > MAX_TEXT_CHARACTERS:
             raise OutputError(f"this is no config of {self.title}: it is larger than 4 MiB; give another file.")
-        return self._parse(text.removeprefix(_BOM))
+        key = (self, text)  # an edit, its checks and the program's rules ask for the same two texts
+        if key not in _PARSED:
+            while len(_PARSED) >= _KEPT_TEXTS:
+                del _PARSED[next(iter(_PARSED))]
+            _PARSED[key] = self._parse(text.removeprefix(_BOM))
+        return _PARSED[key]
 
-    def edit(self, text: str, changes: Mapping[Slot, Value | Gone]) -> str:
+    def spelled(self, text: str) -> dict[Slot, str]:
+        """See Output."""
+        return self._spelled(text.removeprefix(_BOM))
+
+    def edit(
+        self, text: str, changes: Mapping[Slot, Value | Gone], spelled: Mapping[Slot, str] = MappingProxyType({})
+    ) -> str:
         """See Output."""
         before = self.parse(text)
         wanted = changed(before, changes)
+        if not spelled.keys().isdisjoint(changes):
+            now = self.spelled(text)
+            wanted |= {
+                slot: value for slot, value in changes.items() if slot in spelled and spelled[slot] != now.get(slot)
+            }
         if not wanted:
             return text
+        if spelled:
+            try:
+                return self._edited(text, before, wanted, spelled)
+            except OutputError:  # around it the user has changed what a spelling depends on: the meaning is kept
+                pass
+        return self._edited(text, before, wanted, {})
+
+    def _edited(
+        self, text: str, before: Mapping[Slot, Value], wanted: Mapping[Slot, Value | Gone], spelled: Mapping[Slot, str]
+    ) -> str:
         mark = _BOM if text.startswith(_BOM) else ""
-        after = mark + self._edit(text.removeprefix(_BOM), wanted)
+        after = mark + self._edit(text.removeprefix(_BOM), wanted, spelled)
         try:
             right = identity_of(self.parse(after)) == identity_of(applied(before, wanted))
         except OutputError:  # what was added stands there already, written in another way
@@ -123,8 +153,12 @@ class Format(ABC):
         """`parse` for a text without byte order mark."""
 
     @abstractmethod
-    def _edit(self, text: str, changes: Mapping[Slot, Value | Gone]) -> str:
+    def _edit(self, text: str, changes: Mapping[Slot, Value | Gone], spelled: Mapping[Slot, str]) -> str:
         """`edit` for a text without byte order mark, with changes that change something."""
+
+    @abstractmethod
+    def _spelled(self, text: str) -> dict[Slot, str]:
+        """`spelled` for a text without byte order mark that can be parsed."""
 
 
 def identity_of(slots: Mapping[Slot, Value]) -> dict[Slot, str]:

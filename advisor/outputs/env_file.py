@@ -12,7 +12,7 @@ from advisor.errors import OutputError
 from advisor.outputs.base import Format
 from advisor.outputs.carry import check_printable, plain_file_name
 from advisor.outputs.env_text import GRAMMAR
-from advisor.outputs.line_text import edit_lines
+from advisor.outputs.line_text import edit_lines, spelled_lines
 from advisor.outputs.llama_server_preset import key_of
 from advisor.outputs.option_names import VARIABLES, known_to
 from advisor.outputs.types import Gone, OutputModel, Slot, Value
@@ -52,8 +52,11 @@ class EnvFile(Format):
     def _parse(self, text: str) -> dict[Slot, Value]:
         return {slot: row.value for slot, row in GRAMMAR.winners(GRAMMAR.scan(text)).items()}
 
-    def _edit(self, text: str, changes: Mapping[Slot, Value | Gone]) -> str:
-        return edit_lines(text, changes, GRAMMAR)
+    def _edit(self, text: str, changes: Mapping[Slot, Value | Gone], spelled: Mapping[Slot, str]) -> str:
+        return edit_lines(text, changes, GRAMMAR, spelled)
+
+    def _spelled(self, text: str) -> dict[Slot, str]:
+        return spelled_lines(text, GRAMMAR)
 
     def validate(self, text: str) -> None:
         """Also: no variable beside its own negation. Raises OutputError."""

@@ -14,7 +14,7 @@ from advisor.outputs.carry import plain_file_name
 from advisor.outputs.shape import LEAF, Keys, slots_in
 from advisor.outputs.types import Gone, OutputModel, Slot, Value
 from advisor.outputs.wanted import ALL_SETTINGS, Wanted
-from advisor.outputs.yaml_text import data_of, edit_yaml
+from advisor.outputs.yaml_text import data_of, edit_yaml, spelled_yaml
 
 _SHAPE = Keys(LEAF)
 _HIDDEN_SLOTS = 2
@@ -77,8 +77,11 @@ class Jan(Format):
             raise OutputError("this is no model.yml of Jan: it holds no map; give another file.")
         return slots_in(data, _SHAPE)
 
-    def _edit(self, text: str, changes: Mapping[Slot, Value | Gone]) -> str:
-        return edit_yaml(text, changes, _SHAPE, self.title)
+    def _edit(self, text: str, changes: Mapping[Slot, Value | Gone], spelled: Mapping[Slot, str]) -> str:
+        return edit_yaml(text, changes, _SHAPE, self.title, spelled)
+
+    def _spelled(self, text: str) -> dict[Slot, str]:
+        return spelled_yaml(text, _SHAPE, self.title)
 
     def validate(self, text: str) -> None:
         """Also: it names a model, so Jan made it. Raises OutputError."""

@@ -11,8 +11,8 @@ from advisor.errors import OutputError
 from advisor.gguf_header.errors import excerpt
 from advisor.outputs.base import identity, unsafe
 from advisor.outputs.line_text import spliced
-from advisor.outputs.shape import Keys, Listed, applied_to, operations
-from advisor.outputs.tree_text import Entry, Node, Splice, containers, edit_in_brackets, find, step_of
+from advisor.outputs.shape import Keys, Listed, applied_to, operations, places_in
+from advisor.outputs.tree_text import Entry, Node, Splice, containers, edit_in_brackets, find, spelled_places, step_of
 from advisor.outputs.types import Gone, Slot, Value
 
 _BLANK = re.compile(r"[ \t\r\n]*")
@@ -97,17 +97,24 @@ def _escaped(text: str) -> str:
     return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
 
 
-def edit_json(text: str, changes: Mapping[Slot, Value | Gone], shape: Keys | Listed, title: str) -> str:
+def spelled_json(text: str, shape: Keys | Listed, title: str) -> dict[Slot, str]:
+    """See Output.spelled. Raises OutputError."""
+    return spelled_places(text, nodes_of(text), places_in(data_of(text, title), shape))
+
+
+def edit_json(
+    text: str, changes: Mapping[Slot, Value | Gone], shape: Keys | Listed, title: str, spelled: Mapping[Slot, str]
+) -> str:
     """`text` with the changes and every other byte as it was. Raises OutputError where that cannot be done."""
     data = data_of(text, title)
-    ops = operations(data, shape, changes)
+    ops = operations(data, shape, changes, spelled)
     root = nodes_of(text)
     newline = "\r\n" if "\r\n" in text else "\n"
     splices: list[Splice] = []
     for op in ops:
         if op.kind == "replace":
             node = find(root, op.path)[2]
-            splices.append((node.start, node.end, written(op.value)))
+            splices.append((node.start, node.end, written(op.value) if op.text is None else op.text))
 
     def entry(key: str | None, value: Any, indent: str) -> str:
         return ("" if key is None else f"{written(key)}: ") + written(value, indent, step_of(text), newline)

@@ -13,7 +13,7 @@ from advisor.errors import OutputError
 from advisor.gguf_header.errors import excerpt
 from advisor.outputs.base import Format
 from advisor.outputs.carry import plain_file_name
-from advisor.outputs.json_text import data_of, edit_json
+from advisor.outputs.json_text import data_of, edit_json, spelled_json
 from advisor.outputs.shape import LEAF, Keys, slots_in
 from advisor.outputs.types import Gone, OutputModel, Slot, Value
 from advisor.outputs.wanted import ALL_SETTINGS, Wanted
@@ -93,10 +93,13 @@ class KoboldCpp(Format):
             raise OutputError("this is no .kcpps file: it holds no object; give another file.")
         return slots_in(data, _SHAPE)
 
-    def _edit(self, text: str, changes: Mapping[Slot, Value | Gone]) -> str:
+    def _edit(self, text: str, changes: Mapping[Slot, Value | Gone], spelled: Mapping[Slot, str]) -> str:
         if ("onready",) in changes:
             raise OutputError("onready is a command for a shell; advisor never writes it.")
-        return edit_json(text, changes, _SHAPE, self.title)
+        return edit_json(text, changes, _SHAPE, self.title, spelled)
+
+    def _spelled(self, text: str) -> dict[Slot, str]:
+        return spelled_json(text, _SHAPE, self.title)
 
     def validate(self, text: str) -> None:
         """Also: context, batch and cache type are ones that it takes. Raises OutputError."""

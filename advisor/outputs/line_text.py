@@ -81,16 +81,25 @@ def with_open_end(text: str, edit: Callable[[str], str]) -> str:
     return after[: len(after) - len(last_end(after))]
 
 
-def edit_lines(text: str, changes: Mapping[Slot, Value | Gone], grammar: Grammar) -> str:
+def spelled_lines(text: str, grammar: Grammar) -> dict[Slot, str]:
+    """The text of every value that counts; a section's header stays where it is, so its text is empty."""
+    rows = grammar.scan(text)
+    found: dict[Slot, str] = {row.section: "" for row in rows if row.is_header}
+    found |= {slot: text[row.value_start : row.value_end] for slot, row in grammar.winners(rows).items()}
+    return found
+
+
+def edit_lines(text: str, changes: Mapping[Slot, Value | Gone], grammar: Grammar, spelled: Mapping[Slot, str]) -> str:
     """`text` with the changes; rows of others, comments and blank lines stay.
 
     A changed value is replaced where it stands. A new key goes after the last key of its section, a new section to the
-    end. A key is taken out with its line, its comment stays; a section whose last key went loses its header.
+    end. A key is taken out with its line, its comment stays; a section whose last key went loses its header, unless it
+    is in `spelled`.
     """
-    return with_open_end(text, lambda whole: _edit(whole, changes, grammar))
+    return with_open_end(text, lambda whole: _edit(whole, changes, grammar, spelled))
 
 
-def _edit(text: str, changes: Mapping[Slot, Value | Gone], grammar: Grammar) -> str:
+def _edit(text: str, changes: Mapping[Slot, Value | Gone], grammar: Grammar, spelled: Mapping[Slot, str]) -> str:
     rows = grammar.scan(text)
     winners = grammar.winners(rows)
     newline = newline_of(text)
@@ -103,7 +112,9 @@ def _edit(text: str, changes: Mapping[Slot, Value | Gone], grammar: Grammar) -> 
             gone.add(slot)
         elif slot in winners:
             row = winners[slot]
-            fresh = grammar.new_value(row, value, text[row.value_start : row.value_end])
+            fresh = spelled.get(slot)
+            if fresh is None:
+                fresh = grammar.new_value(row, value, text[row.value_start : row.value_end])
             splices.append((row.value_start, row.value_end, fresh))
         else:
             new.setdefault(grammar.section_of(slot), []).append(grammar.new_line(slot, value))
@@ -116,7 +127,7 @@ def _edit(text: str, changes: Mapping[Slot, Value | Gone], grammar: Grammar) -> 
             place, block = len(text), (grammar.header(section) + newline if section else "") + block
         splices.append((place, place, block))
     removed = {row.start for row in rows if row.slot in gone and row.start >= sections[row.section].start}
-    removed |= _emptied(rows, removed, set(new), sections)
+    removed |= _emptied(rows, removed, {*new, *spelled}, sections)
     for row in rows:
         if row.start in removed:
             kept = row.comment + last_end(text[row.start : row.end]) if row.comment else ""

@@ -6,11 +6,11 @@ every llama.cpp program reads it, so no model and nothing of a single model goes
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from advisor.outputs.base import Format
 from advisor.outputs.ini_text import grammar
-from advisor.outputs.line_text import edit_lines
+from advisor.outputs.line_text import edit_lines, spelled_lines
 from advisor.outputs.option_names import known_to
 from advisor.outputs.types import Gone, OutputModel, Slot, Value
 from advisor.outputs.wanted import Wanted
@@ -31,9 +31,9 @@ class LlamaConfigIni(Format):
         """What can hold for every model."""
         return frozenset(("cache_type_k", "cache_type_v", "n_threads"))
 
-    def slots(self, models: Sequence[OutputModel], supported: frozenset[str] | None = None) -> dict[Slot, Value]:
+    def together(self, own: Mapping[str, Mapping[Slot, Value]]) -> dict[Slot, Value]:
         """The machine-wide values that all models share."""
-        each = [super(LlamaConfigIni, self).slots([model], supported) for model in models]
+        each = list(own.values())
         return {slot: value for slot, value in (each[0] if each else {}).items() if all(
             other.get(slot) == value for other in each
         )}  # fmt: skip
@@ -47,8 +47,11 @@ class LlamaConfigIni(Format):
         winners = _GRAMMAR.winners(_GRAMMAR.scan(text))
         return {slot: row.value for slot, row in winners.items() if slot[0] == "*"}
 
-    def _edit(self, text: str, changes: Mapping[Slot, Value | Gone]) -> str:
-        return edit_lines(text, changes, _GRAMMAR)
+    def _edit(self, text: str, changes: Mapping[Slot, Value | Gone], spelled: Mapping[Slot, str]) -> str:
+        return edit_lines(text, changes, _GRAMMAR, spelled)
+
+    def _spelled(self, text: str) -> dict[Slot, str]:
+        return spelled_lines(text, _GRAMMAR)
 
 
 OUTPUT = LlamaConfigIni()

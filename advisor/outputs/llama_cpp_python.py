@@ -12,7 +12,7 @@ from typing import Any
 from advisor.errors import OutputError
 from advisor.gguf_header.errors import excerpt
 from advisor.outputs.base import Format
-from advisor.outputs.json_text import data_of, edit_json
+from advisor.outputs.json_text import data_of, edit_json, spelled_json
 from advisor.outputs.shape import LEAF, Keys, Listed, slots_in
 from advisor.outputs.types import Gone, OutputModel, Slot, Value
 from advisor.outputs.wanted import ALL_SETTINGS, Wanted
@@ -112,8 +112,11 @@ class LlamaCppPython(Format):
     def _parse(self, text: str) -> dict[Slot, Value]:
         return slots_in(data_of(text, self.title), _SHAPE)
 
-    def _edit(self, text: str, changes: Mapping[Slot, Value | Gone]) -> str:
-        return edit_json(text, changes, _SHAPE, self.title)
+    def _edit(self, text: str, changes: Mapping[Slot, Value | Gone], spelled: Mapping[Slot, str]) -> str:
+        return edit_json(text, changes, _SHAPE, self.title, spelled)
+
+    def _spelled(self, text: str) -> dict[Slot, str]:
+        return spelled_json(text, _SHAPE, self.title)
 
     def validate(self, text: str) -> None:
         """Also: a map with a list of models, whose known fields have the right type. Raises OutputError."""

@@ -12,7 +12,7 @@ from advisor.errors import OutputError
 from advisor.gguf_header.errors import excerpt
 from advisor.outputs.base import Format
 from advisor.outputs.ini_text import carries, grammar, section_fits
-from advisor.outputs.line_text import edit_lines
+from advisor.outputs.line_text import edit_lines, spelled_lines
 from advisor.outputs.option_names import canonical_name, known_to
 from advisor.outputs.types import Gone, OutputModel, Slot, Value
 from advisor.outputs.wanted import ALL_SETTINGS, Wanted, spelled_out
@@ -57,8 +57,11 @@ class LlamaServerPreset(Format):
     def _parse(self, text: str) -> dict[Slot, Value]:
         return {slot: row.value for slot, row in _GRAMMAR.winners(_GRAMMAR.scan(text)).items()}
 
-    def _edit(self, text: str, changes: Mapping[Slot, Value | Gone]) -> str:
-        return edit_lines(text, changes, _GRAMMAR)
+    def _edit(self, text: str, changes: Mapping[Slot, Value | Gone], spelled: Mapping[Slot, str]) -> str:
+        return edit_lines(text, changes, _GRAMMAR, spelled)
+
+    def _spelled(self, text: str) -> dict[Slot, str]:
+        return spelled_lines(text, _GRAMMAR)
 
     def validate(self, text: str) -> None:
         """Also: no byte order mark, and no keys but `version` before the first section. Raises OutputError."""

@@ -7,7 +7,7 @@ escaped.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 from advisor.errors import OutputError
 from advisor.gguf_header.errors import excerpt
@@ -18,7 +18,7 @@ from advisor.outputs.option_names import known_to
 from advisor.outputs.shape import LEAF, Keys, slots_in
 from advisor.outputs.types import Gone, OutputModel, Slot, Value
 from advisor.outputs.wanted import ALL_SETTINGS, Wanted, spelled_out
-from advisor.outputs.yaml_text import data_of, edit_yaml
+from advisor.outputs.yaml_text import data_of, edit_yaml, spelled_yaml
 
 _SHAPE = Keys(None, {"models": Keys(Keys(LEAF))})
 
@@ -83,12 +83,12 @@ class LlamaSwap(Format):
         check_printable(text, what, wanted.model.id)
         return quote(text)
 
-    def slots(self, models: Sequence[OutputModel], supported: frozenset[str] | None = None) -> dict[Slot, Value]:
+    def together(self, own: Mapping[str, Mapping[Slot, Value]]) -> dict[Slot, Value]:
         """Also: an alias that is another model's id or alias is left out."""
-        found = super().slots(models, supported)
-        used = {model.id for model in models}
-        for model in models:
-            slot = ("models", model.id, "aliases")
+        found = super().together(own)
+        used = set(own)
+        for model_id in own:
+            slot = ("models", model_id, "aliases")
             aliases = [alias for alias in found.get(slot, ()) if alias not in used]
             used.update(aliases)
             if aliases:
@@ -100,8 +100,11 @@ class LlamaSwap(Format):
     def _parse(self, text: str) -> dict[Slot, Value]:
         return slots_in(data_of(text, self.title), _SHAPE)
 
-    def _edit(self, text: str, changes: Mapping[Slot, Value | Gone]) -> str:
-        return edit_yaml(text, changes, _SHAPE, self.title)
+    def _edit(self, text: str, changes: Mapping[Slot, Value | Gone], spelled: Mapping[Slot, str]) -> str:
+        return edit_yaml(text, changes, _SHAPE, self.title, spelled)
+
+    def _spelled(self, text: str) -> dict[Slot, str]:
+        return spelled_yaml(text, _SHAPE, self.title)
 
     def validate(self, text: str) -> None:
         """Also: every model has a command, and none has a taken id. Raises OutputError."""

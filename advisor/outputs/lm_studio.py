@@ -14,7 +14,7 @@ from typing import Any
 from advisor.errors import OutputError
 from advisor.outputs.base import Format
 from advisor.outputs.carry import plain_file_name
-from advisor.outputs.json_text import data_of, edit_json
+from advisor.outputs.json_text import data_of, edit_json, spelled_json
 from advisor.outputs.shape import LEAF, Keys, Listed, slots_in
 from advisor.outputs.types import Gone, OutputModel, Slot, Value
 from advisor.outputs.wanted import ALL_SETTINGS, Wanted
@@ -108,8 +108,11 @@ class LmStudio(Format):
             raise OutputError("this is no config of LM Studio: it holds no object; give another file.")
         return slots_in(data, _SHAPE)
 
-    def _edit(self, text: str, changes: Mapping[Slot, Value | Gone]) -> str:
-        return edit_json(text, changes, _SHAPE, self.title)
+    def _edit(self, text: str, changes: Mapping[Slot, Value | Gone], spelled: Mapping[Slot, str]) -> str:
+        return edit_json(text, changes, _SHAPE, self.title, spelled)
+
+    def _spelled(self, text: str) -> dict[Slot, str]:
+        return spelled_json(text, _SHAPE, self.title)
 
 
 def _offload(wanted: Wanted) -> Value:

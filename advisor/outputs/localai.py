@@ -18,7 +18,7 @@ from advisor.outputs.option_names import known_to
 from advisor.outputs.shape import LEAF, Keys, Listed, slots_in
 from advisor.outputs.types import Gone, OutputModel, Slot, Value
 from advisor.outputs.wanted import ALL_SETTINGS, Wanted
-from advisor.outputs.yaml_text import data_of, edit_yaml
+from advisor.outputs.yaml_text import data_of, edit_yaml, spelled_yaml
 
 _NAMED_OPTIONS = {  # llama-server's option -> key of `options`
     "parallel": "parallel", "n-cpu-moe": "n_cpu_moe", "override-tensor": "override_tensor", "cache-ram": "cache_ram",
@@ -117,8 +117,11 @@ class LocalAI(Format):
             raise OutputError("this is no model file of LocalAI: it holds no map; give another file.")
         return slots_in(data, _SHAPE)
 
-    def _edit(self, text: str, changes: Mapping[Slot, Value | Gone]) -> str:
-        return edit_yaml(text, changes, _SHAPE, self.title)
+    def _edit(self, text: str, changes: Mapping[Slot, Value | Gone], spelled: Mapping[Slot, str]) -> str:
+        return edit_yaml(text, changes, _SHAPE, self.title, spelled)
+
+    def _spelled(self, text: str) -> dict[Slot, str]:
+        return spelled_yaml(text, _SHAPE, self.title)
 
     def validate(self, text: str) -> None:
         """Also: it has a name and a model. Raises OutputError."""

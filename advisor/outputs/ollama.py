@@ -14,7 +14,7 @@ from advisor.errors import OutputError
 from advisor.gguf_header.errors import excerpt
 from advisor.outputs.base import Format
 from advisor.outputs.carry import plain_file_name
-from advisor.outputs.line_text import edit_lines
+from advisor.outputs.line_text import edit_lines, spelled_lines
 from advisor.outputs.modelfile_text import GRAMMAR
 from advisor.outputs.types import Gone, OutputModel, Slot, Value
 from advisor.outputs.wanted import Wanted
@@ -141,8 +141,11 @@ class Ollama(Format):
     def _parse(self, text: str) -> dict[Slot, Value]:
         return {slot: row.value for slot, row in GRAMMAR.winners(GRAMMAR.scan(text)).items()}
 
-    def _edit(self, text: str, changes: Mapping[Slot, Value | Gone]) -> str:
-        return edit_lines(text, changes, GRAMMAR)
+    def _edit(self, text: str, changes: Mapping[Slot, Value | Gone], spelled: Mapping[Slot, str]) -> str:
+        return edit_lines(text, changes, GRAMMAR, spelled)
+
+    def _spelled(self, text: str) -> dict[Slot, str]:
+        return spelled_lines(text, GRAMMAR)
 
     def validate(self, text: str) -> None:
         """Also: it has a FROM. Raises OutputError."""

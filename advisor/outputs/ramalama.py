@@ -6,12 +6,12 @@ ncmoe. Slots, cache types and batches cannot be said; they are llama-server's de
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from advisor.errors import OutputError
 from advisor.gguf_header.errors import excerpt
 from advisor.outputs.base import Format
-from advisor.outputs.line_text import edit_lines
+from advisor.outputs.line_text import edit_lines, spelled_lines
 from advisor.outputs.toml_text import GRAMMAR, data_of, leaves
 from advisor.outputs.types import Gone, OutputModel, Slot, Value
 from advisor.outputs.wanted import Wanted
@@ -36,17 +36,16 @@ class RamaLama(Format):
         """llama-server's defaults."""
         return dict(_DEFAULTS)
 
-    def slots(self, models: Sequence[OutputModel], supported: frozenset[str] | None = None) -> dict[Slot, Value]:
+    def together(self, own: Mapping[str, Mapping[Slot, Value]]) -> dict[Slot, Value]:
         """The values that hold for all models. Raises OutputError for the first model that needs other ones."""
         found: dict[Slot, Value] = {}
-        for model in models:
-            own = super().slots([model], supported)
-            if found and own != found:
+        for model_id, each in own.items():
+            if found and each != found:
                 raise OutputError(
-                    f"{excerpt(model.id)}: RamaLama's settings hold for every model, and this one needs other ones "
-                    f"than {excerpt(models[0].id)}; give one model."
+                    f"{excerpt(model_id)}: RamaLama's settings hold for every model, and this one needs other ones "
+                    f"than {excerpt(next(iter(own)))}; give one model."
                 )
-            found = own
+            found = dict(each)
         return found
 
     def _slots(self, model: OutputModel, _: frozenset[str] | None) -> dict[Slot, Value]:
@@ -73,8 +72,11 @@ class RamaLama(Format):
     def _parse(self, text: str) -> dict[Slot, Value]:
         return leaves(data_of(text, self.title))
 
-    def _edit(self, text: str, changes: Mapping[Slot, Value | Gone]) -> str:
-        return edit_lines(text, changes, GRAMMAR)
+    def _edit(self, text: str, changes: Mapping[Slot, Value | Gone], spelled: Mapping[Slot, str]) -> str:
+        return edit_lines(text, changes, GRAMMAR, spelled)
+
+    def _spelled(self, text: str) -> dict[Slot, str]:
+        return spelled_lines(text, GRAMMAR)
 
 
 OUTPUT = RamaLama()

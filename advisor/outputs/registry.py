@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import sys
 
 from advisor.errors import OutputError
 from advisor.gguf_header.errors import excerpt
+from advisor.outputs.base import forget_parsed
 from advisor.outputs.types import Output
 
 OUTPUTS = {
@@ -22,6 +24,14 @@ OUTPUTS = {
     "lm-studio": "advisor.outputs.lm_studio",
     "jan": "advisor.outputs.jan",
 }
+
+
+def forget_texts() -> None:
+    """Let go of the texts that were parsed last; between two passes of the daemon nobody asks for them."""
+    forget_parsed()
+    nodes = sys.modules.get("advisor.outputs.yaml_nodes")
+    if nodes is not None:
+        nodes.document.cache_clear()
 
 
 def load(name: str) -> Output:

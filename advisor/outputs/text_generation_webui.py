@@ -19,7 +19,7 @@ from advisor.outputs.option_names import known_to
 from advisor.outputs.shape import LEAF, Keys, slots_in
 from advisor.outputs.types import Gone, OutputModel, Slot, Value
 from advisor.outputs.wanted import ALL_SETTINGS, Wanted
-from advisor.outputs.yaml_text import data_of, edit_yaml
+from advisor.outputs.yaml_text import data_of, edit_yaml, spelled_yaml
 
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _META = re.compile(r"[*+?{}\[\]()|^$]")
@@ -102,8 +102,11 @@ class TextGenerationWebui(Format):
             raise OutputError("this is no config-user.yaml: it holds no map; give another file.")
         return slots_in(data, _SHAPE)
 
-    def _edit(self, text: str, changes: Mapping[Slot, Value | Gone]) -> str:
-        return edit_yaml(text, changes, _SHAPE, self.title)
+    def _edit(self, text: str, changes: Mapping[Slot, Value | Gone], spelled: Mapping[Slot, str]) -> str:
+        return edit_yaml(text, changes, _SHAPE, self.title, spelled)
+
+    def _spelled(self, text: str) -> dict[Slot, str]:
+        return spelled_yaml(text, _SHAPE, self.title)
 
     def validate(self, text: str) -> None:
         """Also: every key is a regular expression. Raises OutputError."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from advisor.errors import OutputError
 from advisor.gguf_header.errors import excerpt
-from advisor.outputs.shape import Op, Path
+from advisor.outputs.shape import Op, Path, Place
+from advisor.outputs.types import Slot
 from advisor.records import NamedTuple
 
 Splice = tuple[int, int, str]
@@ -37,6 +38,7 @@ class Container(NamedTuple):
     node: Node
     deleted: set[int]  # indices of entries
     inserted: list[tuple[str | None, Any]]
+    empty: list[str]  # what is to stand in its brackets when nothing else does any more; at most one
 
 
 def find(root: Node, path: Path) -> tuple[Node, int, Node]:
@@ -55,16 +57,43 @@ def find(root: Node, path: Path) -> tuple[Node, int, Node]:
     return holder, index, node
 
 
+def spelled_places(text: str, root: Node, places: Mapping[Slot, Place]) -> dict[Slot, str]:
+    """How the values at `places` stand in the text, and what is left of the containers when nothing is in them.
+
+    What is not written out in the text is left out.
+    """
+    nodes: dict[Path, Node] = {}
+
+    def walk(node: Node, path: Path) -> None:
+        nodes[path] = node
+        for index, entry in enumerate(node.entries):
+            walk(entry.node, (*path, index if node.kind == "list" or entry.key is None else entry.key))
+
+    walk(root, ())
+    found = {}
+    for slot, place in places.items():
+        node = nodes.get(place.path)
+        if node is None or node.kind == "alias":
+            continue
+        found[slot] = text[node.start : node.end]
+        if place.is_container and node.entries:
+            found[slot] = found[slot][0] + found[slot][-1] if node.in_brackets else ""
+    return found
+
+
 def containers(root: Node, ops: Sequence[Op]) -> list[Container]:
     """Deletions and insertions, by container, the inner ones first: what both add at one place is in that order."""
     found: dict[int, Container] = {}
     for op in ops:
         if op.kind == "delete":
             holder, index, _ = find(root, op.path)
-            found.setdefault(holder.start, Container(holder, set(), [])).deleted.add(index)
+            found.setdefault(holder.start, Container(holder, set(), [], [])).deleted.add(index)
         elif op.kind == "insert":
             node = find(root, op.path)[2]
-            found.setdefault(node.start, Container(node, set(), [])).inserted.append((op.key, op.value))
+            found.setdefault(node.start, Container(node, set(), [], [])).inserted.append((op.key, op.value))
+        elif op.kind == "empty" and (op.text or "")[:1] in ("{", "["):
+            node = find(root, op.path)[2]
+            found[node.start].empty.append((op.text or "")[1:-1])
     return [found[start] for start in sorted(found, reverse=True)]
 
 
@@ -88,7 +117,7 @@ def edit_in_brackets(
     tail_end = entries[-1].node.end if entries else node.start + 1
     if not kept and not todo.inserted:
         tail_end = node.end - 1
-    added = "" if not todo.inserted else _added(text, todo, written, bool(kept), spread)
+    added = "".join(todo.empty) if not todo.inserted else _added(text, todo, written, bool(kept), spread)
     if not kept and todo.inserted:
         tail_end = node.end - 1
     if tail_start != tail_end or added:

@@ -49,17 +49,27 @@ class Output(Protocol):
         OutputError, with the model and the reason, for what the format cannot carry.
         """
 
-    def refusals(self, models: Sequence[OutputModel], supported: frozenset[str] | None = None) -> dict[str, str]:
-        """The reason for each model id that the format cannot carry, so that one does not stop the others."""
+    def one(self, model: OutputModel, supported: frozenset[str] | None = None) -> dict[Slot, Value]:
+        """What is to stand there for one model, the others aside. Raises OutputError as `slots` does."""
 
-    def parse(self, text: str) -> dict[Slot, Value]:
+    def together(self, own: Mapping[str, Mapping[Slot, Value]]) -> dict[Slot, Value]:
+        """`slots` from what `one` said of each model, by id. Raises OutputError for what cannot stand together."""
+
+    def parse(self, text: str) -> Mapping[Slot, Value]:
         """Every value that stands where slots can be, the user's own included. Raises OutputError for other text."""
 
-    def edit(self, text: str, changes: Mapping[Slot, Value | Gone]) -> str:
+    def spelled(self, text: str) -> dict[Slot, str]:
+        """How the values stand in the text, and above them the sections, maps and lists (by the slots' beginnings).
+
+        A table's text is what is left of it when nothing is in it any more. Raises OutputError as `parse` does.
+        """
+
+    def edit(self, text: str, changes: Mapping[Slot, Value | Gone], spelled: Mapping[Slot, str] = ...) -> str:
         """`text` with exactly these slots set or taken out; every other byte stays.
 
-        Afterwards `parse` gives what it gave before, with the changes applied. Raises OutputError, and so changes
-        nothing, where that cannot be done.
+        A value in `spelled` is written as it says there; a table in it stays when its last value goes. Afterwards
+        `parse` gives what it gave before, with the changes applied. Raises OutputError, and so changes nothing, where
+        that cannot be done.
         """
 
     def validate(self, text: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from advisor.errors import OutputError
 from advisor.gguf_header.errors import excerpt
 from advisor.outputs.tree_text import Entry, Node
+from advisor.outputs.yaml_simple import Piece, read_simple
 from advisor.records import NamedTuple
 
 _MAX_NODES = 200_000  # aliases unfolded: a few lines of them can stand for billions
@@ -27,25 +28,33 @@ class Document(NamedTuple):
 @lru_cache(maxsize=4)  # an edit looks at the text before and after more than once
 def document(text: str, title: str) -> Document:
     """Raises OutputError for text that is no single YAML document, or too large."""
-    from ruamel.yaml import YAML
-
+    simple = read_simple(text, lambda part: Piece(*by_ruamel(part)))
+    if simple is not None:
+        return Document(*simple)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yaml = YAML(typ="safe", pure=True)
-            constructor, _ = yaml.get_constructor_parser(text)
-            node = constructor.composer.get_single_node()
-            if node is None:
-                return Document({}, None, ())
-            _count(node, {})
-            places = _Places(text)
-            root = places.node(node, -1)
-            data = constructor.construct_document(node)
+        return by_ruamel(text)
     except OutputError:
         raise
     except Exception as error:  # ruamel raises errors of many kinds on broken text
         reason = " ".join(str(error).split()) or type(error).__name__
         raise OutputError(f"this is no config of {title}: {excerpt(reason)}; correct it.") from None
+
+
+def by_ruamel(text: str) -> Document:
+    """The same without a short way. Raises whatever ruamel does, and OutputError."""
+    from ruamel.yaml import YAML
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yaml = YAML(typ="safe", pure=True)
+        constructor, _ = yaml.get_constructor_parser(text)
+        node = constructor.composer.get_single_node()
+        if node is None:
+            return Document({}, None, ())
+        _count(node, {})
+        places = _Places(text)
+        root = places.node(node, -1)
+        data = constructor.construct_document(node)
     if data is None:
         return Document({}, None, ())
     return Document(data, root, tuple(sorted(places.scalars)))

@@ -10,14 +10,24 @@ from typing import Any
 from advisor.errors import OutputError
 from advisor.outputs.base import identity, unsafe
 from advisor.outputs.line_text import lines_of, newline_of, spliced, with_open_end
-from advisor.outputs.shape import Keys, Listed, applied_to, operations
-from advisor.outputs.tree_text import Container, Node, Splice, containers, edit_in_brackets, find, step_of
+from advisor.outputs.shape import Keys, Listed, Op, applied_to, operations, places_in
+from advisor.outputs.tree_text import (
+    Container,
+    Node,
+    Splice,
+    containers,
+    edit_in_brackets,
+    find,
+    spelled_places,
+    step_of,
+)
 from advisor.outputs.types import Gone, Slot, Value
-from advisor.outputs.yaml_nodes import comments, document
+from advisor.outputs.yaml_nodes import Document, comments, document
 from advisor.outputs.yaml_scalars import block, entry, in_brackets, key, scalar
 
 _BLANKS = re.compile(" *")
 _BLOCK_HEAD = re.compile(r"([|>][-+0-9]*)([ \t]+#[^\r\n]*)")
+_BLOCK_MARK = re.compile(r"[|>][-+0-9]*(?=[\r\n])")
 _ANCHORED = "it holds an anchor, an alias or a tag"
 
 
@@ -26,10 +36,21 @@ def data_of(text: str, title: str) -> Any:
     return document(text, title).data
 
 
-def edit_yaml(text: str, changes: Mapping[Slot, Value | Gone], shape: Keys | Listed, title: str) -> str:
+def spelled_yaml(text: str, shape: Keys | Listed, title: str) -> dict[Slot, str]:
+    """See Output.spelled; the mark of a text in lines is without the comment behind it. Raises OutputError."""
+    root = document(text, title).root
+    if root is None:
+        return {}
+    found = spelled_places(text, root, places_in(data_of(text, title), shape))
+    return {slot: _BLOCK_HEAD.sub(r"\1", value, count=1) for slot, value in found.items()}
+
+
+def edit_yaml(
+    text: str, changes: Mapping[Slot, Value | Gone], shape: Keys | Listed, title: str, spelled: Mapping[Slot, str]
+) -> str:
     """`text` with the changes and every other byte as it was. Raises OutputError where that cannot be done."""
-    expected = applied_to(data_of(text, title), operations(data_of(text, title), shape, changes))
-    after = with_open_end(text, lambda whole: _Edit(whole, title).done(changes, shape))
+    expected = applied_to(data_of(text, title), _operations(document(text, title), shape, changes, spelled))
+    after = with_open_end(text, lambda whole: _Edit(whole, title).done(changes, shape, spelled))
     try:
         right = identity(data_of(after, title)) == identity(expected)
     except OutputError:
@@ -37,6 +58,20 @@ def edit_yaml(text: str, changes: Mapping[Slot, Value | Gone], shape: Keys | Lis
     if not right:
         raise unsafe(changes, "the text would then say something else")
     return after
+
+
+def _operations(
+    parsed: Document, shape: Keys | Listed, changes: Mapping[Slot, Value | Gone], spelled: Mapping[Slot, str]
+) -> list[Op]:
+    ops = operations(parsed.data, shape, changes, spelled)
+    root = parsed.root
+    if root is None:
+        return ops
+    # by indentation a key without a value is left
+    return [
+        op._replace(value=None) if op.kind == "empty" and op.path and not find(root, op.path)[2].in_brackets else op
+        for op in ops
+    ]
 
 
 class _Edit:
@@ -47,8 +82,8 @@ class _Edit:
         self.lines = lines_of(text)
         self.starts = [line[0] for line in self.lines]
 
-    def done(self, changes: Mapping[Slot, Value | Gone], shape: Keys | Listed) -> str:
-        ops = operations(self.document.data, shape, changes)
+    def done(self, changes: Mapping[Slot, Value | Gone], shape: Keys | Listed, spelled: Mapping[Slot, str]) -> str:
+        ops = _operations(self.document, shape, changes, spelled)
         root = self.document.root
         if root is None:
             added = "".join(entry(op.key, op.value, "", self.newline) for op in ops)
@@ -57,7 +92,7 @@ class _Edit:
         for op in ops:
             if op.kind == "replace":
                 holder, _, node = find(root, op.path)
-                splices.append(self._replaced(node, op.value, holder))
+                splices.append(self._replaced(node, op.value, holder, op.text))
         for todo in containers(root, ops):
             if todo.node.in_brackets:
                 splices += edit_in_brackets(self.text, todo, _in_brackets, spread=False)
@@ -71,7 +106,7 @@ class _Edit:
         line = bisect_right(self.starts, at)
         return OutputError(f"line {line} cannot be changed safely: {why}; change it by hand.")
 
-    def _replaced(self, node: Node, value: Value, holder: Node) -> Splice:
+    def _replaced(self, node: Node, value: Value, holder: Node, spelled: str | None) -> Splice:
         old = self.text[node.start : node.end]
         line = self._line_of(node.start)
         if node.kind == "alias" or old[:1] in tuple("&*!"):
@@ -82,11 +117,25 @@ class _Edit:
         if len(within) > bool(behind):
             raise self._refuse(within[-1], "a comment stands within the value")
         rest = self.text[node.end : self._line_of(node.end)[1]]
+        if spelled is not None:
+            return self._spelled(node, spelled, behind or (rest if rest.lstrip().startswith("#") else ""))
         new = None
         if not holder.in_brackets and not rest.strip():
             new = block(value, self._indent(line[0]), self.newline, behind)
         new = new or (scalar(value, old) if not isinstance(value, dict | list) else in_brackets(value)) + behind
         return node.start, node.end, new if old or self.text[node.start - 1 : node.start] != ":" else f" {new}"
+
+    def _spelled(self, node: Node, spelled: str, comment: str) -> Splice:
+        """A value as it was written, before the comment that stands behind it now."""
+        start, end = node.start, node.end
+        if not spelled and self.text[start - 1 : start] == " ":  # the blank that came with a value where none was
+            start -= 1
+        mark = _BLOCK_MARK.match(spelled)
+        if mark is None:
+            return start, end, spelled + (comment if self.text[start:end].startswith(("|", ">")) else "")
+        if not self.text[start:end].startswith(("|", ">")):
+            end += len(comment)
+        return start, end, mark[0] + comment + spelled[mark.end() :]
 
     def _filled(self, todo: Container, root: Node) -> Splice:
         """New entries below a key that has no value yet."""

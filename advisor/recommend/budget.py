@@ -101,3 +101,10 @@ def shortfalls(plan: MemoryPlan, budget: Budget) -> tuple[Shortfall, ...]:
     if over > 0:
         found.append(Shortfall("host", over))
     return tuple(sorted(found, key=lambda short: -short.over_bytes))
+
+
+def surely_over(least: MemoryPlan, budget: Budget, *, host: bool = True) -> bool:
+    """Whether a lower bound of a plan is over however its layers were dealt to the GPUs; `host`: or system memory."""
+    need = sum(device.planned_bytes for device in least.devices)
+    over = need > sum(limit.usable_bytes for limit in budget.devices)
+    return over or (host and host_over_bytes(least, budget) > 0)

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from advisor.host import Device, HostSnapshot, with_devices
+from advisor.recommend.bounds import least_cost, pooled
 from advisor.recommend.evaluate import Evaluator, Judged
-from advisor.recommend.explain import verdict_of
 from advisor.recommend.policy import Intent, Policy
 from advisor.recommend.recommend import recommend_found
 from advisor.recommend.recommendation import Note, Recommendation
@@ -23,16 +23,6 @@ class Team(NamedTuple):
     devices: tuple[Device, ...]
     search: Search
     found: Found
-
-    @property
-    def settled(self) -> bool:
-        """Whether everything lies on these GPUs with a comfortable context, so that more of them bring nothing."""
-        if not self.found.pool:
-            return False
-        judged = self.found.pool[0].judged
-        search = self.search
-        enough = search.wishes.pinned.n_ctx is not None or judged.plan.settings.n_ctx >= search.comfortable
-        return verdict_of(judged, True) == "full" and enough
 
     @property
     def cost(self) -> float:
@@ -55,26 +45,47 @@ def recommend_on(
     """
     pinned = wishes.pinned
 
-    def team(devices: tuple[Device, ...]) -> Team:
-        search = Search(evaluator_for(with_devices(host, devices)), policy, intent, wishes)
-        return Team(devices, search, search.run())
+    searches: dict[tuple[Device, ...], Search] = {}
+
+    def search_on(devices: tuple[Device, ...]) -> Search:
+        if devices not in searches:
+            evaluator = evaluator_for(with_devices(host, devices))
+            for other in searches.values():
+                evaluator.share(other.evaluator)
+                break
+            searches[devices] = Search(evaluator, policy, intent, wishes)
+        return searches[devices]
+
+    def searched(devices: tuple[Device, ...]) -> Team:
+        return Team(devices, search_on(devices), search_on(devices).run())
+
+    def bound(devices: tuple[Device, ...]) -> float:
+        evaluator = search_on(devices).evaluator
+        one = pooled(evaluator.host, evaluator.budget, evaluator.read_rates)
+        return least_cost(search_on(one.devices)) if one is not None else 0.0
 
     by_number = pinned.tensor_split or pinned.main_gpu or pinned.split_mode or pinned.tensor_overrides
     tried: list[Team] = []
     if len(host.devices) > 1 and not by_number and pinned.n_gpu_layers != 0:
-        tried = [team((device,)) for device in distinct(host.devices)]
-        if not min(tried, key=lambda lone: lone.cost).settled:
-            tried += [team(devices) for devices in groups(host.devices)]
-            tried.append(team(host.devices))
+        teams = [(device,) for device in distinct(host.devices)] + groups(host.devices) + [host.devices]
+        bounds = {team: bound(team) for team in teams}
+        for team in sorted(teams, key=lambda team: (bounds[team], len(team))):
+            if any(one.cost <= bounds[team] for one in tried if one.found.pool):
+                break
+            if bounds[team] == float("inf"):  # nothing can fit
+                search = search_on(team)
+                tried.append(Team(team, search, Found((), search.floor, search.ceiling)))
+            else:
+                tried.append(searched(team))
     else:
-        tried.append(team(host.devices))
+        tried.append(searched(host.devices))
     if host.devices and not any(one.found.pool for one in tried) and not by_number and not pinned.n_gpu_layers:
-        alone = team(())
+        alone = searched(())
         if alone.found.pool:
             tried.append(alone)
     best = min(tried, key=lambda one: (one.cost, -len(one.devices)))
     if not best.found.pool:
-        best = tried[-1]
+        best = next((one for one in tried if one.devices == host.devices), best)
     # nothing on the GPUs: what a smaller quantization could do there is still worth a word
     wide = tried[0].search if host.devices and not best.devices else None
     answer = recommend_found(best.search, best.found, quants, wide)
@@ -83,7 +94,7 @@ def recommend_on(
         whole = next((one for one in tried if one.devices == host.devices), None)
         more = None
         if whole is None and answer.chosen.plan.settings.n_ctx < best.search.ceiling and pinned.n_ctx is None:
-            more = Search(evaluator_for(host), policy, intent, wishes).everything_on_gpu(("f16", "f16"))
+            more = search_on(host.devices).everything_on_gpu(("f16", "f16"))
         answer = answer._replace(reasons=(*answer.reasons, _left_out(left, best, whole, more)))
     return answer, with_devices(host, best.devices)
 

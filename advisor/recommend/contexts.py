@@ -45,8 +45,9 @@ def context_table(search: Search, chosen: Judged) -> ContextTable:
     names = tuple(str(name) for name in search.policy.search["table_cache_types"])
     pairs = search.cache_pairs(names)
     base, basis = table_basis(search, chosen, pairs)
+    dealt = chosen.request.tensor_split
     rows = [
-        context_row(search, base._replace(cache_type_k=pair[0], cache_type_v=pair[1]), pair_name(pair))
+        context_row(search, base._replace(cache_type_k=pair[0], cache_type_v=pair[1]), pair_name(pair), dealt)
         for pair in pairs
     ]
     return ContextTable(basis, search.spec.n_ctx_train, tuple(rows))
@@ -69,7 +70,8 @@ def table_basis(search: Search, chosen: Judged, pairs: list[tuple[str, str]]) ->
         whole = base._replace(n_gpu_layers=every)
         smallest = min(int(policy["table_n_ctx"][0]), search.ceiling)
         if search.wishes.pinned.n_gpu_layers is None and any(
-            search.judge(whole._replace(n_ctx=smallest, cache_type_k=k, cache_type_v=v)).fits for k, v in pairs
+            search.may_fit(request) and search.judge(request).fits
+            for request in (whole._replace(n_ctx=smallest, cache_type_k=k, cache_type_v=v) for k, v in pairs)
         ):
             base, basis = whole, WHOLE
         else:
@@ -87,8 +89,13 @@ def table_basis(search: Search, chosen: Judged, pairs: list[tuple[str, str]]) ->
     return base, basis + slots
 
 
-def context_row(search: Search, request: RequestedSettings, name: str) -> ContextRow:
-    """The contexts of one cache type: the usual lengths judged exactly, and the longest that fits."""
+def context_row(
+    search: Search, request: RequestedSettings, name: str, dealt: tuple[float, ...] | None = None
+) -> ContextRow:
+    """The contexts of one cache type: the usual lengths judged exactly, and the longest that fits.
+
+    `dealt`: a split of the layers over several GPUs that is tried before each context gets its own.
+    """
     policy = search.policy.search
     grows = any(layer.has_cache and layer.k_width for layer in search.spec.layers)
     reach = max(search.ceiling, int(policy["table_looks_to_n_ctx"]) * search.slots) if grows else search.ceiling
@@ -96,7 +103,7 @@ def context_row(search: Search, request: RequestedSettings, name: str) -> Contex
     wanted = [int(n) for n in policy["table_n_ctx"] if int(n) * search.slots <= most]
     points = {}
     for n_ctx in _ends_first(wanted):
-        judged = search.judge(request._replace(n_ctx=n_ctx * search.slots))
+        judged = _with_split(search, request._replace(n_ctx=n_ctx * search.slots), dealt)
         device, need, usable = tightest(search, judged)
         rate = search.evaluator.tokens_per_s(judged, n_ctx) if judged.fits else 0.0
         points[n_ctx] = ContextPoint(n_ctx, judged.fits, device, need, usable, round(rate, 3))
@@ -107,8 +114,21 @@ def context_row(search: Search, request: RequestedSettings, name: str) -> Contex
     return ContextRow(name, max_n_ctx, reached, tuple(points[n] for n in wanted))
 
 
+def _with_split(search: Search, request: RequestedSettings, dealt: tuple[float, ...] | None) -> Judged:
+    """`request` judged with a split that is known, so that more is known beside it; with its own if that is over."""
+    if dealt is not None and request.tensor_split is None:
+        judged = search.evaluator.judge(request._replace(tensor_split=dealt))
+        if judged.fits:
+            return judged
+    return search.judge(request)
+
+
 def _ends_first(values: list[int]) -> list[int]:
-    """The ends, then the middle of what is left open: between known ends that leave only a line all is known."""
+    """The ends, then the middle of what is left open: between known ends that leave only a line all is known.
+
+    Short contexts have bends of their own, so the shortest comes last and the next one stands for it.
+    """
+    first, values = values[:1], values[1:]
     order = [*values[:1], *values[1:][-1:]]
     open_spans = [values[1:-1]]
     while open_spans:
@@ -117,7 +137,7 @@ def _ends_first(values: list[int]) -> list[int]:
             middle = len(span) // 2
             order.append(span[middle])
             open_spans += [span[:middle], span[middle + 1 :]]
-    return order
+    return order + first
 
 
 def tightest(search: Search, judged: Judged) -> tuple[str, int, int]:

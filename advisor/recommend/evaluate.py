@@ -9,7 +9,7 @@ from advisor.memory.plan import Planner
 from advisor.memory.resolve import resolve_settings
 from advisor.memory.types import MemoryPlan
 from advisor.model.spec import ModelSpec
-from advisor.recommend.budget import Budget, Shortfall, shared_bytes, shortfalls
+from advisor.recommend.budget import Budget, Shortfall, host_over_bytes, shared_bytes, shortfalls
 from advisor.recommend.policy import Intent, Policy
 from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings, RunSettings
@@ -17,6 +17,8 @@ from advisor.speed import Constants, Speed, SpeedModel
 
 if TYPE_CHECKING:
     from advisor.memory.extras import Beside
+
+_EVEN_STEPS = 7  # halvings: to a hundredth of the room
 
 
 class Judged(NamedTuple):
@@ -57,7 +59,17 @@ class Evaluator:
             like=like._planner if like is not None else None,
         )  # fmt: skip
         self._judged: dict[RequestedSettings, Judged] = {}
+        self._least: dict[RequestedSettings, Judged] = {}
+        self._room: dict[RequestedSettings, list[int]] = {}
         self._n_sketched = 0
+
+    def share(self, other: "Evaluator") -> None:
+        """Share with the evaluator of the same model on another set of GPUs what does not depend on these."""
+        self._planner.share(other._planner)
+
+    def flash_attn(self, request: RequestedSettings) -> bool:
+        """Whether flash attention ends up on for a candidate."""
+        return self._planner.flash_attn(self._resolve(request))
 
     def of(self, spec: ModelSpec) -> "Evaluator":
         """What judges the same model in another quantization with everything else the same."""
@@ -83,6 +95,22 @@ class Evaluator:
             known = Judged(request, plan, shortfalls(plan, self.budget))
         return known
 
+    def least(self, request: RequestedSettings) -> Judged:
+        """As `judge` without compute buffers: what does not fit here does not fit at all. Costs next to nothing."""
+        known = self._least.get(request)
+        if known is None:
+            plan = self._planner.plan(self._resolve(request), compute=False)
+            known = self._least[request] = Judged(request, plan, shortfalls(plan, self.budget))
+        return known
+
+    def spare(self, judged: Judged, *, host: bool) -> int:
+        """Bytes left in the fullest GPU, and with `host` in system memory if that is fuller; negative = over."""
+        limits = zip(self.budget.devices, judged.plan.devices, strict=True)
+        spare = [limit.usable_bytes - plan.planned_bytes for limit, plan in limits if plan.planned_bytes]
+        if host:
+            spare.append(-host_over_bytes(judged.plan, self.budget))
+        return min(spare, default=0)
+
     def cache_bytes(self, request: RequestedSettings) -> int:
         """The whole cache of a candidate, wherever it lies."""
         return self._planner.cache_bytes(self._resolve(request))
@@ -92,17 +120,32 @@ class Evaluator:
 
         The engine's own split goes by free memory alone: it forgets compute buffers, and blocks without experts.
         """
-        sketch = self.sketch(request)
-        limits = zip(self.budget.devices, sketch.plan.devices, strict=True)
-        room = [max(limit.usable_bytes - plan.compute.high - plan.overhead_bytes, 0) for limit, plan in limits]
-        first = len(sketch.plan.placement) - sum(place >= 0 for place in sketch.plan.placement)
-        layers = self._planner.bytes_by_layer(sketch.plan.settings)[first:]
-        counts = deal(layers, fastest_first(layers, room, self._speed.read_rates))
+        settings = self._resolve(request)
+        whole = settings.n_gpu_layers > self.spec.n_layer_all
+        alike = request._replace(n_gpu_layers=whole, n_cpu_moe=settings.n_cpu_moe > 0, cpu_moe=None)
+        layers = self._planner.bytes_by_layer(settings)[max(self.spec.n_layer_all + 1 - settings.n_gpu_layers, 0) :]
+        room = self._room.get(alike)
+        if room is None:  # compute buffers hardly change with the number of layers
+            room = [max(limit.usable_bytes, 0) for limit in self.budget.devices]
+            plans = self.sketch(self._dealt(request, layers, room)).plan.devices
+            room = [max(n - plan.compute.high - plan.overhead_bytes, 0) for n, plan in zip(room, plans, strict=True)]
+            self._room[alike] = room
+        return self._dealt(request, layers, room)
+
+    def _dealt(self, request: RequestedSettings, layers: Sequence[int], room: Sequence[int]) -> RequestedSettings:
+        counts = deal(layers, fastest_first(layers, room, self.read_rates))
+        if overfull(layers, counts, room):
+            counts = evenest(layers, room) or counts
         return request._replace(tensor_split=tuple(float(count) for count in counts)) if any(counts) else request
 
     def _resolve(self, request: RequestedSettings) -> RunSettings:
         n_devices = len(self.host.devices)
         return resolve_settings(request, self.spec, self.engine, tool=self._tool, n_devices=n_devices)
+
+    @property
+    def read_rates(self) -> tuple[float, ...]:
+        """Bytes per second that decoding gets out of each GPU's memory."""
+        return tuple(self._speed.read_rates)
 
     @property
     def n_judged(self) -> int:
@@ -167,13 +210,57 @@ def deal(layer_bytes: Sequence[int], room_bytes: Sequence[int]) -> list[int]:
     return counts
 
 
+def overfull(layer_bytes: Sequence[int], counts: Sequence[int], room_bytes: Sequence[int]) -> bool:
+    """Whether a device gets more than it has room for."""
+    at = 0
+    for count, room in zip(counts, room_bytes, strict=True):
+        if sum(layer_bytes[at : at + count]) > room:
+            return True
+        at += count
+    return False
+
+
+def evenest(layer_bytes: Sequence[int], room_bytes: Sequence[int]) -> list[int] | None:
+    """Counts with which the device that is filled most is filled least, None where not all layers find room."""
+
+    def filled_to(share: float) -> list[int] | None:
+        counts, at = [], 0
+        for room in room_bytes:
+            left, start = share * room, at
+            while at < len(layer_bytes) and layer_bytes[at] <= left:
+                left -= layer_bytes[at]
+                at += 1
+            counts.append(at - start)
+        return counts if at == len(layer_bytes) else None
+
+    best, low, high = filled_to(1.0), 0.0, 1.0
+    for _ in range(_EVEN_STEPS if best is not None else 0):
+        middle = (low + high) / 2
+        counts = filled_to(middle)
+        if counts is not None:
+            best, high = counts, middle
+        else:
+            low = middle
+    return best
+
+
 def cost(judged: Judged, speed: Speed, intent: Intent, policy: Policy, n_ctx_train: int) -> float:
     """Seconds per turn, made worse by a context shorter than comfortable and by lossy caches. Smaller is better."""
     settings = judged.plan.settings
     per_slot = settings.n_ctx // settings.n_parallel if settings.kv_unified else settings.n_ctx_seq
-    comfortable = min(intent.comfortable_n_ctx, n_ctx_train or intent.comfortable_n_ctx)
-    lack = max(comfortable / max(per_slot, 1), 1.0)
-    factor = policy.cache_factor
-    lossy = max(factor.get(settings.cache_type_k, 2.0), factor.get(settings.cache_type_v, 2.0))
+    lossy = lossiness(policy, settings.cache_type_k, settings.cache_type_v)
     unusual = 1.0 if settings.n_ubatch == min(512, settings.n_ctx) else policy.search["unusual_n_ubatch_factor"]
-    return float(speed.turn_seconds.value * lack**intent.context_exponent * lossy * unusual)
+    return float(speed.turn_seconds.value * lack(per_slot, intent, policy, n_ctx_train) * lossy * unusual)
+
+
+def lack(n_ctx: int, intent: Intent, policy: Policy, n_ctx_train: int) -> float:
+    """What a context shorter than comfortable makes of the cost, and a little what a longer one does; of one slot."""
+    comfortable = min(intent.comfortable_n_ctx, n_ctx_train or intent.comfortable_n_ctx)
+    share = comfortable / max(n_ctx, 1)
+    return float(share ** (intent.context_exponent if share > 1 else policy.search["beyond_comfortable_exponent"]))
+
+
+def lossiness(policy: Policy, cache_type_k: str, cache_type_v: str) -> float:
+    """What the cache's types make of the cost."""
+    factor = policy.cache_factor
+    return max(factor.get(cache_type_k, 2.0), factor.get(cache_type_v, 2.0))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from advisor.model.spec import ModelSpec
 from advisor.recommend.contexts import WHOLE, ContextTable, tightest
+from advisor.recommend.engine_fit import as_good
 from advisor.recommend.evaluate import Judged
 from advisor.recommend.recommendation import Alternative, Fix, Note, Rejected
 from advisor.recommend.search import Found, Ranked, Search
@@ -90,6 +91,13 @@ def reasons(search: Search, best: Ranked) -> list[Note]:
                 )
             )
             break
+    n_ctx = as_good(search, best.judged) if verdict_of(best.judged, True) == "full" else None
+    if n_ctx is not None:
+        where = "the GPU" if len(best.judged.plan.devices) == 1 else f"{len(best.judged.plan.devices)} GPUs"
+        text = f"Leaving it to the engine (--mode safe) is as good: its own fit keeps everything on {where}"
+        notes.append(
+            Note("engine_fit_as_good", f"{text} with {tokens_text(settings, n_ctx)}.", "llama.cpp: common/fit.cpp")
+        )
     return notes
 
 
@@ -213,8 +221,15 @@ def fixes(
         return []
     every = search.spec.n_layer_all + 1
     has_gpu = bool(search.evaluator.host.devices)
+    n_ctx = best.plan.settings.n_ctx
+    if search.wishes.pinned.n_ctx is None:  # what was left over went into a longer context than anybody needs
+        n_ctx = min(n_ctx, max(search.comfortable, search.floor))
     wished = search.open_split(best.request)._replace(
-        n_gpu_layers=every if has_gpu else 0, n_cpu_moe=None, n_ubatch=None
+        n_ctx=n_ctx,
+        n_gpu_layers=every if has_gpu else 0,
+        n_cpu_moe=None,
+        n_ubatch=None,
+        tensor_overrides=search.base.tensor_overrides,
     )
     if verdict == "does_not_fit" and not has_gpu:
         wished = best.request

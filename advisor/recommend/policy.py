@@ -31,7 +31,8 @@ SCHEMA: dict[str, object] = {
     "intents": {"*": _INTENT_SCHEMA},
     "search": {
         "n_ctx_step": "int",
-        "partial_n_ctx": ["int"],
+        "trades": "int",
+        "beyond_comfortable_exponent": "number",
         "n_ubatch_with_host_weights": ["int"],
         "table_n_ctx": ["int"],
         "table_cache_types": ["str"],

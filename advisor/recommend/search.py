@@ -3,16 +3,19 @@
 Memory grows with n_ctx and with every layer or expert block moved to the GPU, so each knob is solved by bisection.
 """
 
-from collections.abc import Callable
+from collections.abc import Mapping
 
 from advisor.ggml_types import BY_NAME
+from advisor.recommend.budget import surely_over
+from advisor.recommend.chain import Chain, chain_of
 from advisor.recommend.evaluate import Evaluator, Judged, cost
 from advisor.recommend.policy import Intent, Policy
 from advisor.recommend.solve import Border, everywhere, on_devices, settle, sketch_border
 from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings
 from advisor.speed import Speed
-from advisor.units import round_up
+
+WORTH = 0.995  # what cannot come below that share of the best known cost is not looked into
 
 
 class Wishes(NamedTuple):
@@ -46,7 +49,7 @@ class Search:
     def __init__(self, evaluator: Evaluator, policy: Policy, intent: Intent, wishes: Wishes) -> None:
         self.evaluator, self.policy, self.intent, self.wishes = evaluator, policy, intent, wishes
         self.spec = evaluator.spec
-        step = int(policy.search["n_ctx_step"])
+        step = int(policy.search["n_ctx_step"])  # of one slot
         self.slots = wishes.pinned.n_parallel or intent.n_parallel or 1
         trained = self.spec.n_ctx_train or intent.comfortable_n_ctx
         ceiling = min(wishes.max_n_ctx or trained, max(trained, wishes.min_n_ctx or 0)) if trained else step
@@ -57,13 +60,24 @@ class Search:
         self.ceiling = ceiling * self.slots
         self.floor = min(max(wishes.min_n_ctx or intent.floor_n_ctx, 256), ceiling) * self.slots
         self.comfortable = min(intent.comfortable_n_ctx * self.slots, self.ceiling)
-        self.step = step if self.ceiling > step else 256
+        self.step = step * self.slots
         off = evaluator.engine.defaults["flash_attn"] == "off"  # its default, not what is best
-        self.base = wishes.pinned._replace(
+        self._base: RequestedSettings = wishes.pinned._replace(
             flash_attn=wishes.pinned.flash_attn or ("on" if off else None),
             n_parallel=self.slots,
             kv_unified=wishes.pinned.kv_unified if wishes.pinned.kv_unified is not None else False,
         )
+        self._most: dict[tuple[tuple[str, str], int], int] = {}
+        self._settled = self._base.flash_attn is not None or not evaluator.host.devices
+
+    @property
+    def base(self) -> RequestedSettings:
+        """What every candidate has in common. Flash attention that comes out as on is asked for, as it is written."""
+        if not self._settled:
+            self._settled = True
+            if self.evaluator.flash_attn(self._base._replace(n_gpu_layers=self.spec.n_layer_all + 1, n_ctx=self.floor)):
+                self._base = self._base._replace(flash_attn="on")
+        return self._base
 
     def cache_pairs(self, names: tuple[str, ...] | None = None) -> list[tuple[str, str]]:
         """(K, V) types to try: pinned ones, else the intent's, without those the engine refuses."""
@@ -120,22 +134,38 @@ class Search:
         A pinned n_ctx is the only one tried, unless `pinned` is False.
         """
         if pinned and self.wishes.pinned.n_ctx is not None:
-            judged = self.judge(request._replace(n_ctx=self.wishes.pinned.n_ctx or None))
+            request = request._replace(n_ctx=self.wishes.pinned.n_ctx or None)
+            if not self.may_fit(request):
+                return None
+            judged = self.judge(request)
             return judged if judged.fits else None
-        best = self.judge(request._replace(n_ctx=high))
-        if best.fits:
-            return best
-        if best.plan.refused is not None:
+        if not self.may_fit(request._replace(n_ctx=low)):
             return None
-        first, last = low // self.step, high // self.step
+        if self.may_fit(request._replace(n_ctx=high)):
+            best = self.judge(request._replace(n_ctx=high))
+            if best.fits:
+                return best
+            if best.plan.refused is not None:
+                return None
+        return settle(self.evaluator, self.context_border(request, low, high), everywhere)
+
+    def may_fit(self, request: RequestedSettings, *, host: bool = True) -> bool:
+        """False where not even weights and cache fit; how layers lie on several GPUs is not looked at."""
+        return not surely_over(self.evaluator.least(request).plan, self.evaluator.budget, host=host)
+
+    def context_border(
+        self, request: RequestedSettings, low: int, high: int, reach: int | None = None, near_n_ctx: int | None = None
+    ) -> Border:
+        """The longest context in [low, high] that fits, as far as sketches know; they look no further than `reach`."""
         border = sketch_border(
             self.evaluator,
-            lambda i: self.shared(request._replace(n_ctx=max(i * self.step, low))),
-            first,
-            last,
+            lambda i: self.shared(request._replace(n_ctx=min(max(i * self.step, low), high))),
+            low // self.step,
+            (high if reach is None else reach) // self.step,
             everywhere,
+            None if near_n_ctx is None else near_n_ctx // self.step,
         )
-        return settle(self.evaluator, border, everywhere)
+        return border._replace(high=high // self.step)
 
     def fill_devices(self, request: RequestedSettings) -> Judged | None:
         """As many layers on the GPUs as fit there, whatever the host says."""
@@ -147,8 +177,8 @@ class Search:
 
     # -- families of candidates ------------------------------------------------------------------------------------
 
-    def everything_on_gpu(self, pair: tuple[str, str]) -> Judged | None:
-        """Every layer on the GPUs with the longest context that fits."""
+    def everything_on_gpu(self, pair: tuple[str, str], n_ubatch: int | None = None) -> Judged | None:
+        """Every layer on the GPUs with the longest context that fits; `n_ubatch` None = as asked."""
         pinned, every = self.wishes.pinned, self.spec.n_layer_all + 1
         experts_away = self.spec.n_expert and (pinned.n_cpu_moe or pinned.cpu_moe)
         in_part = pinned.n_gpu_layers is not None and 0 <= pinned.n_gpu_layers < every
@@ -156,37 +186,43 @@ class Search:
             return None
         layers = every if pinned.n_gpu_layers is None else pinned.n_gpu_layers
         request = self.base._replace(n_gpu_layers=layers, cache_type_k=pair[0], cache_type_v=pair[1])
+        if n_ubatch is not None:
+            request = request._replace(n_ubatch=n_ubatch)
         return self.longest(request, min(self.floor, self.ceiling), self.ceiling)
 
-    def split(self, pair: tuple[str, str], n_ctx: int, n_ubatch: int | None) -> Border | None:
-        """As much as possible on the GPUs at this context: experts leave first, then whole layers.
-
-        A larger i puts more on the GPUs, so their need grows with i and the host's need falls.
-        """
+    def chain(self, pair: tuple[str, str], n_ctx: int, n_ubatch: int | None) -> Chain:
+        """Every way to keep a part on the CPU with this cache, context and micro-batch."""
         base = self.base._replace(n_ctx=n_ctx, cache_type_k=pair[0], cache_type_v=pair[1])
         if n_ubatch is not None and base.n_ubatch is None:
             base = base._replace(n_ubatch=n_ubatch)
-        every, n_blocks, pinned = self.spec.n_layer_all + 1, self.spec.n_layer_all, self.wishes.pinned
-        has_experts = any(layer.n_ff_expert for layer in self.spec.layers)
-        if has_experts and pinned.n_cpu_moe is None and not pinned.cpu_moe and not pinned.tensor_overrides:
-            layers = pinned.n_gpu_layers if pinned.n_gpu_layers is not None else every
-            border = sketch_border(
-                self.evaluator,
-                lambda kept: self.shared(base._replace(n_gpu_layers=layers, n_cpu_moe=n_blocks - kept)),
-                0,
-                n_blocks - 1,
-                on_devices,
-            )
-            if border.judged.fits_devices:
-                return border
-            base = base._replace(n_cpu_moe=n_blocks)
-        if pinned.n_gpu_layers is not None:
-            border = sketch_border(self.evaluator, lambda _: self.shared(base), 0, 0, on_devices)
-        else:
-            border = sketch_border(
-                self.evaluator, lambda layers: self.shared(base._replace(n_gpu_layers=layers)), 1, every, on_devices
-            )
+        return chain_of(self.spec, base, self.wishes.pinned)
+
+    def split(self, pair: tuple[str, str], n_ctx: int, n_ubatch: int | None, near: int | None = None) -> Border | None:
+        """As much as possible on the GPUs at this context: experts leave first, then whole layers."""
+        chain = self.chain(pair, n_ctx, n_ubatch)
+        if not self.may_fit(chain.make(chain.low), host=False):
+            return None
+        high = self._most_that_may_fit(pair, n_ctx)
+        border = sketch_border(
+            self.evaluator, lambda index: self.shared(chain.make(index)), chain.low, high, on_devices,
+            high if near is None else near,
+        )  # fmt: skip
         return border if border.judged.fits_devices else None
+
+    def _most_that_may_fit(self, pair: tuple[str, str], n_ctx: int) -> int:
+        """The number of the chain above which weights and cache alone are too much for the GPUs."""
+        known = self._most.get((pair, n_ctx))
+        if known is None:
+            chain = self.chain(pair, n_ctx, None)
+            low, high = chain.low, chain.high
+            while low < high:
+                middle = (low + high + 1) // 2
+                if self.may_fit(chain.make(middle), host=False):
+                    low = middle
+                else:
+                    high = middle - 1
+            known = self._most[pair, n_ctx] = low
+        return known
 
     def on_cpu(self, pair: tuple[str, str]) -> Judged | None:
         """Nothing on a GPU; the context stays at the comfortable one, since RAM is shared with everything else."""
@@ -205,63 +241,59 @@ class Search:
             if judged is not None and judged.fits:
                 found.setdefault(judged.request, judged)
 
-        full = False
+        best, full = float("inf"), False
         for pair in self.cache_pairs():
-            whole = self.everything_on_gpu(pair)
-            keep(whole)
-            full = full or (whole is not None and whole.plan.settings.n_ctx >= self.comfortable)
+            whole = self.everything_on_gpu(pair) if self._whole_may_gain(pair, found, best) else None
+            if whole is not None and whole.fits:
+                keep(whole)
+                best = min(best, self.cost(whole))
+                full = full or whole.plan.settings.n_ctx >= self.comfortable
+        for request in list(found):  # experts read prompts faster in larger batches
+            for n_ubatch in self.larger_batches:
+                if self.cost(self.evaluator.least(request._replace(n_ubatch=n_ubatch))) < WORTH * best:
+                    whole = self.everything_on_gpu((request.cache_type_k or "", request.cache_type_v or ""), n_ubatch)
+                    keep(whole)
+                    best = min(best, self.cost(whole)) if whole is not None else best
         if not full and self.evaluator.host.devices:
-            self._add_splits(keep)
+            from advisor.recommend.trade import Trades  # it searches on with this
+
+            for judged in Trades(self).settled(best):
+                keep(judged)
         if not found:
             for pair in self.cache_pairs():
                 keep(self.on_cpu(pair))
         return Found(tuple(self.rank(list(found.values()))), self.floor, self.ceiling)
 
-    def _add_splits(self, keep: Callable[[Judged | None], None]) -> None:
-        """Sketch a split for every cache type and context, then settle those that may matter."""
-        borders: dict[RequestedSettings, Border] = {}
+    @property
+    def larger_batches(self) -> list[int]:
+        """Micro-batches above the usual one that are worth a try, the largest first; none where one was asked for."""
+        if self.wishes.pinned.n_ubatch is not None:
+            return []
+        usual = self.evaluator.engine.defaults["n_ubatch"]
+        return sorted((n for n in self.policy.search["n_ubatch_with_host_weights"] if n > usual), reverse=True)
 
-        def add(pair: tuple[str, str], n_ctx: int, n_ubatch: int | None) -> None:
-            border = self.split(pair, n_ctx, n_ubatch)
-            if border is not None and border.judged.fits:
-                borders[border.judged.request] = border
+    def _whole_may_gain(self, pair: tuple[str, str], found: Mapping[RequestedSettings, Judged], best: float) -> bool:
+        """Whether everything on the GPUs with another cache can be longer than, or cheaper than, what was found."""
+        if not found or all(judged.plan.settings.n_ctx < self.ceiling for judged in found.values()):
+            return True
+        request = next(iter(found))._replace(cache_type_k=pair[0], cache_type_v=pair[1])
+        return self.cost(self.evaluator.least(request)) < best
 
-        for pair in self.cache_pairs():
-            for n_ctx in self._split_contexts():
-                add(pair, n_ctx, None)
-        ranked = self.rank([border.judged for border in borders.values()])
-        for best in ranked[:1]:  # a larger micro-batch reads prompts faster where weights must be copied in
-            request = best.judged.request
-            if self.wishes.pinned.n_ubatch is None and best.judged.plan.read_host_bytes:
-                for n_ubatch in self.policy.search["n_ubatch_with_host_weights"]:
-                    if n_ubatch != best.judged.plan.settings.n_ubatch:
-                        pair = (request.cache_type_k or "f16", request.cache_type_v or "f16")
-                        add(pair, request.n_ctx or 0, n_ubatch)
-        ranked = self.rank([border.judged for border in borders.values()])
-        if not ranked:
-            return
-        worth = ranked[:2]
-        worth.append(min(ranked, key=lambda r: r.speed.turn_seconds.value))
-        worth.append(max(ranked, key=lambda r: (r.judged.plan.settings.n_ctx, -r.cost)))
-        worth += [r for r in ranked if r.judged.plan.settings.cache_type_k == "f16"][:1]
-        for request in dict.fromkeys(r.judged.request for r in worth):
-            keep(settle(self.evaluator, borders[request], on_devices))
+    def cost(self, judged: Judged) -> float:
+        """What a candidate costs for the intent, see `cost`; too slow for the wishes is much too dear."""
+        speed = self.evaluator.speed(judged, self.intent)
+        return self._price(judged, speed)
 
-    def _split_contexts(self) -> list[int]:
-        if self.wishes.pinned.n_ctx is not None:
-            return [self.wishes.pinned.n_ctx or self.spec.n_ctx_train]
-        wished = {self.floor, self.comfortable} | {int(n) * self.slots for n in self.policy.search["partial_n_ctx"]}
-        return sorted(round_up(n, 256) for n in wished if self.floor <= n <= max(self.ceiling, self.floor))
+    def _price(self, judged: Judged, speed: Speed) -> float:
+        price = cost(judged, speed, self.intent, self.policy, self.spec.n_ctx_train)
+        least = max(self.intent.least_tokens_per_s, self.wishes.min_tokens_per_s or 0.0)
+        return price * 1000.0 if speed.decode_tokens_per_s.value < least else price
 
     def rank(self, candidates: list[Judged]) -> list[Ranked]:
         """Cheapest first; at equal cost the longer context, then the better cache."""
         ranked = []
         for judged in candidates:
             speed = self.evaluator.speed(judged, self.intent)
-            least = max(self.intent.least_tokens_per_s, self.wishes.min_tokens_per_s or 0.0)
-            price = cost(judged, speed, self.intent, self.policy, self.spec.n_ctx_train)
-            if speed.decode_tokens_per_s.value < least:
-                price *= 1000.0
-            ranked.append(Ranked(judged, speed, price))
+            ranked.append(Ranked(judged, speed, self._price(judged, speed)))
         ranked.sort(key=lambda r: (r.cost, -r.judged.plan.settings.n_ctx, r.judged.plan.settings.cache_type_k != "f16"))
         return ranked

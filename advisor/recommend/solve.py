@@ -9,6 +9,10 @@ from advisor.settings import RequestedSettings
 Make = Callable[[int], RequestedSettings]
 Good = Callable[[Judged], bool]
 
+_GUESSES = 6  # exact plans at sketched borders before plain halving
+_STEPS = 16  # from a first guess to the second
+_HALVING = 5  # every fifth sketch halves what is left, should need not grow evenly
+
 
 class Border(NamedTuple):
     """The largest i for which make(i) is good, as far as sketches know; `judged` is that sketch."""
@@ -20,49 +24,79 @@ class Border(NamedTuple):
     judged: Judged
 
 
-def sketch_border(evaluator: Evaluator, make: Make, low: int, high: int, good: Good) -> Border:
-    """Bisect with sketches; good must be monotone in i. Where nothing is good the border is `low`."""
-    index, top = low - 1, high
+def sketch_border(evaluator: Evaluator, make: Make, low: int, high: int, good: Good, near: int | None = None) -> Border:
+    """The largest good i by sketches; good must be monotone in i. Where nothing is good the border is `low`.
+
+    Need grows almost evenly with i, so what is spare at two of them says where it ends. `near`: where to look first.
+    """
+    index, top = low - 1, high + 1  # known to be good, known not to be
     judged: Judged | None = None
-    while index < top:
-        middle = (index + top + 1) // 2
-        tried = evaluator.sketch(make(middle))
+    seen: list[tuple[int, int]] = []  # (i, bytes to spare)
+    while index + 1 < top:
+        at = _crossing(seen) if len(seen) > 1 and len(seen) % _HALVING else None
+        if at is None:
+            at = (index + top) // 2 if near is None or len(seen) > 1 else near
+            if near is not None and len(seen) == 1:
+                at += max((high - low) // _STEPS, 1) * (1 if index >= low else -1)
+        at = min(max(at, index + 1), top - 1)
+        tried = evaluator.sketch(make(at))
         if good(tried):
-            index, judged = middle, tried
+            index, judged = at, tried
         else:
-            top = middle - 1
+            top = at
+        if tried.plan.refused is None:
+            seen.append((at, evaluator.spare(tried, host=good is everywhere)))
     if judged is None:
         index, judged = low, evaluator.sketch(make(low))
     return Border(make, low, high, index, judged)
 
 
+def _crossing(seen: list[tuple[int, int]]) -> int | None:
+    """Where a line through the two points nearest to nothing to spare says that nothing is."""
+    (x0, spare0), (x1, spare1) = sorted(seen, key=lambda point: abs(point[1]))[:2]
+    if spare0 == spare1 or (x0 < x1) != (spare0 > spare1):
+        return None
+    return x0 + spare0 * (x1 - x0) // (spare0 - spare1)
+
+
 def settle(evaluator: Evaluator, border: Border, good: Good) -> Judged | None:
     """The exact candidate at the border, None when not even the lowest is good."""
-    index = border.at
-    judged = evaluator.judge(border.make(index))
-    if not good(judged):
-        while index > border.low:
-            index -= 1
-            judged = evaluator.judge(border.make(index))
-            if good(judged):
-                return judged
-        return None
-    while index < border.high:
-        if _clearly_over(evaluator.sketch(border.make(index + 1)), good):
+    low, high, index = border.low, border.high, border.at
+    best: Judged | None = None
+    for tries in range(high - low + 1):
+        judged = evaluator.judge(border.make(index))
+        if good(judged):
+            best, low = judged, index + 1
+            if low > high or _over(evaluator.sketch(border.make(low)), judged, good):
+                break
+        else:
+            high = index - 1
+        if low > high:
             break
-        above = evaluator.judge(border.make(index + 1))
-        if not good(above):
-            break
-        index, judged = index + 1, above
-    return judged
+        if tries < _GUESSES:  # what was judged makes the sketches beside it better
+            index = sketch_border(evaluator, border.make, low, high, good, min(max(index, low), high)).at
+        else:
+            index = (low + high) // 2
+    return best
 
 
-def _clearly_over(sketch: Judged, good: Good) -> bool:
-    """Whether a sketch is over by more than half of a compute buffer: only that part of it is not exact."""
-    computes = {plan.id: plan.compute.high for plan in sketch.plan.devices}
-    computes["host"] = sketch.plan.host.compute.high
-    shorts = [short for short in sketch.shorts if short.device != "host" or good is everywhere]
-    return any(short.over_bytes > computes[short.device] // 2 for short in shorts)
+def _over(sketch: Judged, below: Judged, good: Good) -> bool:
+    """Whether a sketch one step above an exact plan is over for sure: everything in it but compute buffers is exact.
+
+    With the same layers and a longer context these hardly shrink (holes between tensors change); else at least half of
+    what is sketched counts.
+    """
+    longer = sketch.plan.placement == below.plan.placement and sketch.request._replace(
+        n_ctx=below.request.n_ctx, tensor_split=below.request.tensor_split
+    ) == (below.request)
+    exact = {device.id: device.compute.high for device in below.plan.devices} | {"host": below.plan.host.compute.high}
+    drawn = {device.id: device.compute.high for device in sketch.plan.devices} | {"host": sketch.plan.host.compute.high}
+    for short in sketch.shorts:
+        least = exact[short.device] * 9 // 10 if longer else drawn[short.device] // 2
+        counts = short.device != "host" or good is everywhere
+        if counts and short.over_bytes > drawn[short.device] - min(least, drawn[short.device]):
+            return True
+    return False
 
 
 def on_devices(judged: Judged) -> bool:

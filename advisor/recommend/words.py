@@ -41,7 +41,7 @@ def pace_of(rate: float) -> str:
     """The same for a rate in tokens/s."""
     if rate < 1:
         return f"about {1 / rate:.1f} seconds a token" if rate > 0.1 else f"about {1 / rate:,.0f} seconds a token"
-    return f"about {rate:.0f} tokens/s" if rate >= 10 else f"about {rate:.1f} tokens/s"
+    return f"about {rate:,.0f} tokens/s" if rate >= 10 else f"about {rate:.1f} tokens/s"
 
 
 def seconds_text(seconds: float) -> str:

@@ -70,7 +70,7 @@ class Watcher:
     ) -> None:
         self._poll_s, self._mountinfo = poll_s, mountinfo
         self._roots: dict[object, Root] = {}
-        self._own: frozenset[str] = frozenset()
+        self._early = Noticed()  # until the next `collect`, as the warnings
         self._snapshots: dict[Root, Snapshot] = {}
         self._mounts: dict[Root, frozenset[Mount]] = {}
         self._warnings: list[str] = []  # until the next `collect`
@@ -92,8 +92,10 @@ class Watcher:
         return source if self._mount_events is None else [*source, (self._mount_events, select.POLLPRI)]
 
     def update(self, watched: Watched, should_stop: Callable[[], bool], now: float) -> bool:
-        """Watch exactly this; whether something is watched that was not before. What lies there already is not told."""
-        self._own = watched.own
+        """Watch exactly this; whether something is watched that was not before: what lies there already is not told.
+
+        Config files of targets are told at the next `collect` instead: looked at, most of them are no news.
+        """
         wanted = dict(_roots(watched))
         for key in self._roots.keys() - wanted.keys():
             root = self._roots.pop(key)
@@ -101,17 +103,20 @@ class Watcher:
             self._mounts.pop(root, None)
             if self._source is not None:
                 self._source.forget(root)
+        own = dict(_own_roots(watched))
         added = wanted.keys() - self._roots.keys()
         for key in sorted(added, key=str):
             self._roots[key] = wanted[key]
-            self._arm(wanted[key], None, should_stop)
+            self._arm(wanted[key], self._early if key in own else None, should_stop)
+        for key, root in own.items():
+            self._roots[key].names = root.names
         if added:
             self._poll_due = now + self._poll_s
-        return bool(added)
+        return bool(added - own.keys())
 
     def collect(self, now: float, should_stop: Callable[[], bool], ready: Collection[int] = ()) -> Noticed:
         """What has happened since the last call; `ready` are the descriptors that poll named."""
-        noticed = Noticed(self._own)
+        noticed, self._early = self._early, Noticed()
         noticed.warnings, self._warnings = self._warnings, []
         again = self._source.read(noticed) if self._source is not None else set()
         if self._mount_events in ready:  # poll tells it once
@@ -131,6 +136,8 @@ class Watcher:
 
     def next_due(self) -> float | None:
         """When `collect` has something to do without an event; None while events tell everything."""
+        if self._early.paths or self._early.everything:
+            return 0.0
         quiet = all(root.how == EVENTS or (root.how == MISSING and self._source) for root in self._roots.values())
         return None if quiet else self._poll_due
 
@@ -214,6 +221,17 @@ def _roots(watched: Watched) -> Iterator[tuple[object, Root]]:
             names.setdefault(os.path.dirname(place), {})[os.path.basename(place)] = path
     for folder, entries in names.items():
         yield (folder, tuple(sorted(entries.items()))), Root(folder, entries)
+    yield from _own_roots(watched)
+
+
+def _own_roots(watched: Watched) -> Iterator[tuple[object, Root]]:
+    """One for each folder of config files, the same one whichever files these are: they come and go with models."""
+    names: dict[str, dict[str, str]] = {}
+    for path in watched.own:
+        for place in {path, os.path.realpath(path)}:
+            names.setdefault(os.path.dirname(place), {})[os.path.basename(place)] = path
+    for folder, entries in names.items():
+        yield (folder, "own"), Root(folder, entries)
 
 
 def _look_at(root: Root) -> str:

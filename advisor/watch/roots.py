@@ -35,15 +35,14 @@ class Root:
 class Noticed:
     """What happened. Bounded: beyond MAX_NOTED paths it only says that everything must be looked at."""
 
-    def __init__(self, own: frozenset[str] = frozenset()) -> None:
-        self._own = own
+    def __init__(self) -> None:
         self.paths: dict[str, bool] = {}  # -> whether it is gone
         self.everything = False
         self.warnings: list[str] = []
 
     def note(self, path: str, *, gone: bool = False) -> None:
-        """Something happened to `path`; the last word counts. Files that advisor itself writes are passed over."""
-        if path in self._own or self.everything:
+        """Something happened to `path`; the last word counts."""
+        if self.everything:
             return
         self.paths[path] = gone
         if len(self.paths) > MAX_NOTED:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from advisor.records import NamedTuple
@@ -22,7 +22,9 @@ class Watched(NamedTuple):
     settings: tuple[str, ...] = ()  # files whose change means `Worker.reload`: the configuration
     settings_folders: tuple[str, ...] = ()  # the same for whole folders: rules
     engines: tuple[str, ...] = ()  # binaries whose change means an upgrade
-    own: frozenset[str] = frozenset()  # files that the worker itself writes: never reported
+    # config files of targets, each with the sha256 that it had when the last pass looked at it or wrote it, None for no
+    # file: only other contents are news, so that what the worker writes itself leads to no pass
+    own: Mapping[str, str | None] = {}
     rescan_s: float | None = None  # how often everything is looked at without an event; None: as the daemon has it
     quiet_s: float | None = None  # how long a file must have been quiet; None: the same
 
@@ -42,6 +44,7 @@ class Summary(NamedTuple):
     pending: tuple[str, ...] = ()
     pinned: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # to be known and no failure: models left out, folders that are away
     again: bool = False  # something that could not be written or told may go well in a while
 
 

@@ -2,7 +2,7 @@
 
 The cost is CPU time without garbage collection, as the command line runs. First of one setting's compute buffers, for a
 model that is known already but nothing remembered of other settings; then of the plans of whole searches (weights,
-cache, compute and speed, with what they share): recommendations for experts on three cards.
+cache, compute and speed, with what they share): recommendations for experts on three cards, and easy ones.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ from advisor.settings import RequestedSettings
 from tests.tools.cells import cells, graph_inputs, header, planned, setting_class
 
 LIMIT_MS = 3
+HARD_MS, EASY_MS = 150, 30
+THREE_CARDS = ["RTX 3090", "RTX 3090", "RTX 3060"]
+EASY = ("llama3-8b", "qwen3-8b", "gemma3-4b")
 SEARCHED = ("qwen3moe-30b", "gpt-oss-120b", "llama4-scout", "qwen3next", "ds3")
 
 
@@ -61,7 +64,9 @@ def main() -> None:
         f"95 % within {costs[int(0.95 * len(costs))]:.1f}, worst {costs[-1]:.0f}; {within:.0%} within {LIMIT_MS} ms"
     )
     for model in SEARCHED:
-        print(searched(model))
+        print(searched(model, THREE_CARDS, HARD_MS))
+    for model in EASY:
+        print(searched(model, ["RTX 3060"], EASY_MS))
 
 
 def estimates() -> list[float]:
@@ -88,8 +93,12 @@ def estimates() -> list[float]:
     return costs
 
 
-def searched(model: str) -> str:
-    """One line: plans and CPU of the recommendation for three cards."""
+def searched(model: str, gpus: list[str], limit_ms: int) -> str:
+    """One line: plans and CPU of the recommendation, the best of three."""
+    return min((_searched_once(model, gpus, limit_ms) for _ in range(3)), key=lambda found: found[0])[1]
+
+
+def _searched_once(model: str, gpus: list[str], limit_ms: int) -> tuple[float, str]:
     plans = 0
     plan = Planner.plan
 
@@ -99,14 +108,15 @@ def searched(model: str) -> str:
         return plan(self, *given, **named)
 
     app = App()
-    host = app.host(gpus=["RTX 3090", "RTX 3090", "RTX 3060"], ram=256 << 30)
+    host = app.host(gpus=gpus, ram=256 << 30)
     described = app.model(header(model))
     with mock.patch.object(Planner, "plan", counted):
         start = time.process_time()
         recommender = Recommender(app, host, app.engine(None))
         recommender.recommend(described, recommender.intent("balanced"), Wishes(RequestedSettings()))
         spent = 1000 * (time.process_time() - start)
-    return f"search {model:14} {plans:4} plans, {spent:5.0f} ms CPU, {spent / plans:.2f} ms each"
+    line = f"{plans:4} plans, {spent:5.0f} ms CPU (limit {limit_ms}), {spent / plans:.2f} ms each"
+    return spent, f"search {model:14} {len(gpus)} GPUs {line}"
 
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ def test_a_day(desk: Desk) -> None:
     assert "2 models, 1 of 1 targets enabled" in status["status_text"]
     assert manager.show(UNIT, "StatusText") == [status["status_text"]]
     texts = [said["text"] for said in status["last_changes"]]
-    assert any(text.startswith(f"{desk.preset}: added second (") for text in texts), texts
+    assert any(text.startswith(f"{desk.preset}: added second: ") for text in texts), texts
 
     before = cpu_ticks(pid)
     time.sleep(IDLE_S)

@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 from advisor.daemon.start import run
@@ -30,6 +31,7 @@ class NamesWorker:
 
     def __init__(self, models: Path, preset: Path) -> None:
         self.models, self.preset, self.text, self.reloads = models, preset, "", 0
+        self.left: str | None = None
 
     def refresh(self, reason: str, changed: frozenset[str] | None, should_stop: Callable[[], bool]) -> Summary:
         """Write the preset."""
@@ -47,6 +49,7 @@ class NamesWorker:
         names = sorted(path.name for path in self.models.glob("*.gguf"))
         before = self.preset.read_text() if self.preset.exists() else None
         after = "".join(f"{name}\n" for name in [self.text, *names] if name)
+        self.left = sha256(after.encode()).hexdigest()
         if after == before:
             return Summary(f"{len(names)} models")
         part = self.preset.with_name(f".advisor-{self.preset.name}")
@@ -66,7 +69,7 @@ class NamesWorker:
 
     def watched(self) -> Watched:
         """The folder and the configuration."""
-        return Watched((str(self.models),), (str(self.models / "config.toml"),), own=frozenset((str(self.preset),)))
+        return Watched((str(self.models),), (str(self.models / "config.toml"),), own={str(self.preset): self.left})
 
 
 if __name__ == "__main__":

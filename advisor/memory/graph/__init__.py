@@ -9,7 +9,7 @@ from advisor.memory.graph.model import CPU, GraphModel, GraphPlacement, GraphSet
 from advisor.memory.graph.reduce import Reduction, needed_blocks, outside_blocks
 from advisor.memory.graph.sched import Scheduler, Traced
 from advisor.memory.graph.stretch import PADDING, may_stretch, stretched
-from advisor.memory.graph.support import flash_resolves, supports
+from advisor.memory.graph.support import flash_resolves, runs_flash_everywhere, supports
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -158,7 +158,14 @@ class Job:
         family = self.h.style.family
         if family in WHOLE or (self.pipeline and family in SLICED):
             return None
-        found = needed_blocks(self.model, self.h, self.p, self.simple or not self.p.n_gpu)
+        on_device = self.s.flash == "off" or self.h.style.flash_never
+        together = not self.p.n_gpu or (
+            self.simple and (on_device or runs_flash_everywhere(self.h, self.s, self.devices))
+        )
+        found = self.model.reductions.get((self.p, together))
+        if found is None:
+            found = needed_blocks(self.model, self.h, self.p, together)
+            self.model.reductions = {(self.p, together): found}  # the last one: contexts are tried one after another
         return found if len(found.ids) < self.h.n_layer else None
 
     def flash(self, reduction: Reduction | None = None) -> bool:

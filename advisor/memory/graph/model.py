@@ -8,6 +8,7 @@ from advisor.model.style import PLAIN, Style
 from advisor.records import NamedTuple
 
 if TYPE_CHECKING:
+    from advisor.memory.graph.reduce import Reduction
     from advisor.memory.graph.sched import Traced
 
 CPU = -1
@@ -22,8 +23,8 @@ class GraphModel:
     """
 
     __slots__ = (
-        "arch", "expressions", "flash", "keys", "kinds", "lookups_first", "matches", "meta", "modelled", "n_vocab",
-        "outside", "style", "tensors", "traces", "window", "windowed",
+        "arch", "expressions", "flash", "in_blocks", "keys", "kinds", "lookups_first", "matches", "meta", "modelled",
+        "n_vocab", "outside", "reductions", "style", "tensors", "traces", "window", "windowed",
     )  # fmt: skip
 
     def __init__(
@@ -50,9 +51,11 @@ class GraphModel:
         self.keys: dict[tuple[str, int], str] = {}
         self.kinds: dict[str, list[int]] = {}
         self.matches: dict[str, dict[int, tuple[str, ...]]] = {}
+        self.in_blocks: list[tuple[int, str, tuple[int, ...], int]] = []
         self.outside: dict[str, tuple[str, ...]] = {}
         self.expressions: dict[str, re.Pattern[str]] = {}
         self.flash: dict[tuple[object, ...], bool] = {}
+        self.reductions: dict[tuple[GraphPlacement, bool], Reduction] = {}
         self.traces: dict[tuple[object, ...], dict[int, Traced]] = {}  # by context
 
     def key(self, name: str, il: int) -> str:

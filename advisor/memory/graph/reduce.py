@@ -28,10 +28,9 @@ def block_kinds(model: GraphModel, h: Hyper, detail: str) -> list[int]:
         if isinstance(flags, (tuple, list)):
             for i, flag in enumerate(flags[: h.n_layer_all]):
                 parts[i].append(flag)
-        for name, info in model.tensors.items():
-            match = BLOCK_NAME.match(name)
-            if match and not (detail == "attention" and is_feed_forward(name[match.end() :])):
-                parts[int(match.group(1))].append((name[match.end() :], info if detail == "types" else info[0]))
+        for i, name, shape, kind in block_tensors(model):
+            if detail != "attention" or not is_feed_forward(name):
+                parts[i].append((name, shape, kind if detail == "types" else -1))
         step = h.whole("no_rope_layer_step", h.style.no_rope_step)
         interval = h.whole("full_attention_interval", 8 if h.style.family == "lightning" else 4)
         period = step if h.style.no_rope_step > 0 else interval if h.style.family in ("delta", "lightning") else 0
@@ -47,6 +46,17 @@ def block_kinds(model: GraphModel, h: Hyper, detail: str) -> list[int]:
             kinds.append(seen.setdefault(tuple(parts[i]), len(seen)))
         model.kinds[detail] = kinds
     return kinds
+
+
+def block_tensors(model: GraphModel) -> list[tuple[int, str, tuple[int, ...], int]]:
+    """Every block's tensors: number of the block, name within it, shape, type."""
+    if not model.in_blocks:
+        for name, (shape, kind) in model.tensors.items():
+            if name.startswith("blk."):
+                number, _, rest = name[4:].partition(".")
+                if number.isdigit():
+                    model.in_blocks.append((int(number), rest, shape, kind))
+    return model.in_blocks
 
 
 def is_feed_forward(name: str) -> bool:
@@ -104,11 +114,12 @@ def needed_blocks(model: GraphModel, h: Hyper, placement: GraphPlacement, togeth
     A block is told by its kind, its device, whether it is the first or the last there of its kind of attention (the
     first brings copies of inputs to a device, the last frees what only such blocks read) and where the one before it
     ran. What the next one gathers or copies before it starts falls into the block's own time, so it stands for others
-    with a like successor; where nothing is gathered, and every block lies `together` with its cache on one device, for
-    all that go on at the same place.
+    with a like successor. Where every block lies `together` with its cache on one device, a device has all its copies
+    from the start: no first is special, and where nothing is gathered a block stands for all that go on at its place.
     """
     plain, attention = block_kinds(model, h, "shapes"), block_kinds(model, h, "attention")
-    typed = block_kinds(model, h, "types") if placement.n_gpu else plain
+    copied = placement.n_gpu > 0 and (CPU in placement.layers or bool(placement.overrides))
+    typed = block_kinds(model, h, "types") if copied else plain
     places: list[tuple[object, ...]] = [(device,) for device in placement.layers[: h.n_layer]]
     rest: list[tuple[object, ...]] = [
         (plain[i], typed[i] if device == CPU else -1) for i, device in enumerate(placement.layers[: h.n_layer])
@@ -120,11 +131,14 @@ def needed_blocks(model: GraphModel, h: Hyper, placement: GraphPlacement, togeth
                 places[i] = (*places[i], number, moved, len(moved) < len(names))
                 rest[i] = (*rest[i], names, typed[i])
     blocks = [Block(*one) for one in zip(attention, places, rest, strict=False)]
-    return shortened(blocks, not together or h.style.family in GATHERS)
+    return shortened(blocks, not together or h.style.family in GATHERS, not together)
 
 
-def shortened(blocks: Sequence[Block], ahead: bool) -> Reduction:
-    """The same for any sequence of blocks; `ahead`: the attention of the next block tells blocks apart."""
+def shortened(blocks: Sequence[Block], ahead: bool, firsts: bool) -> Reduction:
+    """The same for any sequence of blocks.
+
+    `ahead`: the attention of the next block tells blocks apart; `firsts`: the first of a kind is told from the others.
+    """
     last = len(blocks) - 1  # a kind of its own: only the wanted rows go on
     readers = [(block.attention, block.place, i == last) for i, block in enumerate(blocks)]
     final = {reader: i for i, reader in enumerate(readers)}
@@ -134,7 +148,7 @@ def shortened(blocks: Sequence[Block], ahead: bool) -> Reduction:
     codes: list[object] = []
     before: object = None
     for i, (block, reader) in enumerate(zip(blocks, readers, strict=True)):
-        face = (reader, reader in begun, final[reader] == i, before)
+        face = (reader, firsts and reader not in begun, final[reader] == i, before)
         faces.append(face if ahead else (before, block.place))
         codes.append((face, block.rest))
         begun.add(reader)

@@ -40,8 +40,13 @@ def flash_resolves(
     if placement.n_gpu == 0:
         return True
     plain = settings.kv_offload and all(d != CPU for d in placement.layers) and not placement.overrides
+    return True if plain and runs_flash_everywhere(h, settings, devices) else None
+
+
+def runs_flash_everywhere(h: Hyper, settings: GraphSettings, devices: Sequence[BackendRules]) -> bool:
+    """Whether every device surely runs flash attention of every block with these cache types."""
     types = {NAMES[settings.type_k], NAMES[settings.type_v]}
-    if plain and all(
+    return all(
         types <= rules.cache_types
         and (len(types) == 1 or not rules.equal_cache_types)
         and h.hk(i) == h.hv(i)
@@ -49,6 +54,4 @@ def flash_resolves(
         for rules in devices
         for i in range(h.n_layer)
         if h.head_kv[i] > 0
-    ):
-        return True
-    return None
+    )

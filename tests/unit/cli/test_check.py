@@ -50,7 +50,12 @@ def test_the_command_of_a_unit(model: str, capsys: pytest.CaptureFixture[str]) -
         "1",
     ]
     assert main(["check", *CARD, "--", *pasted]) == 0
-    assert capsys.readouterr().out.startswith("A model fits")
+    out, err = capsys.readouterr()
+    assert out.startswith("A model fits")
+    assert err == "advisor: Not used for these figures: --host 0.0.0.0, --port 1\n"
+    assert main(["check", *CARD, "--json", "--", *pasted]) == 0
+    out, err = capsys.readouterr()
+    assert (json.loads(out)["ignored"], err) == (["--host 0.0.0.0", "--port 1"], "")
 
 
 def test_what_others_hold_counts(
@@ -75,8 +80,15 @@ def test_json(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert (answer["schema"], answer["model"], answer["fits"]) == ("advisor.check/1", model, False)
     assert {short["device"] for short in answer["short"]} >= {"CUDA0"}
     assert all(short["over_bytes"] > 0 for short in answer["short"])
+    places = {place["id"]: place for place in answer["devices"]}
+    assert places.keys() == {"CUDA0", "host"}
+    card = places["CUDA0"]
+    assert card["free_bytes"] == 8 * GIB
+    assert card["over_bytes"] == card["planned_bytes"] - card["free_bytes"] + card["margin_bytes"] > 0
     assert main(["check", model, "-c", "4096", *CARD, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["short"] == []
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["short"] == []
+    assert [place["over_bytes"] for place in answer["devices"]] == [0, 0]
 
 
 @pytest.mark.parametrize(

@@ -147,6 +147,18 @@ def test_the_table_fits_the_terminal(width: int, run: Run, tmp_path: Path, monke
     assert "Q4_K_M " in row  # the end, which tells files apart, is kept
 
 
+def test_a_long_name_in_a_pipe_moves_only_its_own_row(run: Run, tmp_path: Path) -> None:
+    long = "x" * 240
+    for name in ("a", "b", long):
+        write(tmp_path / f"{name}.gguf", tiny_model(name[:9]))
+    lines = run("scan", str(tmp_path), "--gpu", "cuda:8GiB", "--ram", "16GiB")[1].splitlines()
+    rows = [line for line in lines if " fits " in f"{line} "]
+    assert len(rows) == 4  # with the headings
+    assert sorted(len(line) < 160 for line in rows) == [False, True, True, True]
+    assert any(line.strip().startswith(long) for line in rows)
+    assert len({line.index("fits") for line in rows if long not in line}) == 1
+
+
 def test_names_that_could_harm_a_terminal(run: Run, tmp_path: Path) -> None:
     write(tmp_path / "\x1b[31mred\u202e.gguf", tiny_model("\x1b]0;x\x07"))
     write(tmp_path / os.fsdecode(b"bad\xff.gguf"), tiny_model()[:-99])

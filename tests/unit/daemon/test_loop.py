@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -70,7 +71,7 @@ class Stage:
         for folder in (self.models, self.rules, self.engine.parent):
             folder.mkdir()
         self.now = 1000.0
-        own = frozenset((str(self.models / "preset.ini"),))
+        own = {str(self.models / "preset.ini"): sha256(b"x").hexdigest()}
         places = ((str(place),) for place in (self.models, self.config, self.rules, self.engine))
         self.worker = FakeWorker(Watched(*places, own))
         self.watcher, self.told, self.journal = Watcher(), Told(ping_s), Lines()
@@ -155,11 +156,59 @@ def test_an_upgraded_engine_is_told(stage):
     assert stage.run(3) == [(ENGINE, frozenset((str(stage.engine), str(stage.models / "m.gguf"))))]
 
 
-def test_own_files_are_no_news(stage):
+def test_own_files_are_no_news_until_somebody_edits_them(stage):
     stage.started()
-    (stage.models / "preset.ini").write_text("x")
+    preset = stage.models / "preset.ini"
+    preset.write_text("x")
     (stage.models / ".advisor-preset.ini").write_text("x")
     assert stage.run(3) == []
+    preset.write_text("y")
+    assert stage.run(3) == [(FILES, frozenset((str(preset),)))]
+    preset.unlink()
+    assert stage.run(3) == [(FILES, frozenset((str(preset),)))]
+    preset.write_text("y")  # as editors do it: away, and back in a moment
+    preset.unlink()
+    preset.write_text("x")
+    assert stage.run(3) == []
+
+
+def test_a_config_file_elsewhere_is_watched_too_also_behind_a_link(stage, tmp_path):
+    (tmp_path / "dotfiles").mkdir()
+    (tmp_path / "engine").mkdir()
+    real, link = tmp_path / "dotfiles/engine.ini", tmp_path / "engine/engine.ini"
+    real.write_text("x")
+    link.symlink_to(real)
+    own = {str(link): sha256(b"x").hexdigest(), str(tmp_path / "none/yet.ini"): None}
+    stage.worker.now_watched = stage.worker.now_watched._replace(own=own)
+    stage.started()
+    assert stage.run(3) == []
+    real.write_text("y")
+    assert stage.run(3) == [(FILES, frozenset((str(link),)))]
+    real.write_text("x")
+    assert stage.run(3) == []
+    (tmp_path / "none").mkdir()
+    (tmp_path / "none/yet.ini").write_text("z")
+    assert stage.run(3) == [(FILES, frozenset((str(tmp_path / "none/yet.ini"),)))]
+    (tmp_path / "none/other.ini").write_text("z")
+    assert stage.run(3) == []
+    more = {**own, str(tmp_path / "none/other.ini"): None}  # another file in the same folder needs no new watch
+    stage.worker.now_watched = stage.worker.now_watched._replace(own=more)
+    (stage.models / "m.gguf").touch()
+    assert len(stage.run(3)) == 1
+    (tmp_path / "none/other.ini").write_text("zz")
+    assert stage.run(3) == [(FILES, frozenset((str(tmp_path / "none/other.ini"),)))]
+
+
+def test_a_config_file_among_the_settings_does_not_reload_them(stage):
+    preset = stage.rules / "preset.ini"
+    own = {str(preset): sha256(b"x").hexdigest()}
+    stage.worker.now_watched = stage.worker.now_watched._replace(own=own)
+    stage.started()
+    preset.write_text("x")
+    assert stage.run(3) == []
+    preset.write_text("y")
+    assert stage.run(3) == [(FILES, frozenset((str(preset),)))]
+    assert stage.worker.reloads == 1
 
 
 def test_timers(stage):
@@ -299,12 +348,45 @@ def test_changes_and_failures_go_to_the_journal_once(stage):
     stage.started()
     stage.worker.summary = stage.worker.summary._replace(changes=())
     stage.run(1000, step=1)
-    assert stage.journal.lines[1:] == [(5, "preset.ini: n_ctx 4096 -> 8192"), (4, "d bad")]
+    assert stage.journal.lines[1:] == [(5, "preset.ini: n_ctx 4096 -> 8192"), (5, "c: n_ctx"), (4, "d bad")]
     status = stage.status()
     assert [said["text"] for said in status["last_changes"]] == ["preset.ini: n_ctx 4096 -> 8192", "d bad"]
     assert (status["pending"], status["pinned"], status["failures"]) == (
         ["b.gguf is still growing"], ["c: n_ctx"], ["d bad"],
     )  # fmt: skip
+
+
+def test_the_end_of_a_failure_and_a_reload_are_said(stage):
+    stage.worker.summary = Summary("2 models", failures=("x cannot be written.",), notes=("y does not fit.",))
+    stage.started()
+    stage.worker.summary = Summary("2 models")
+    stage.daemon.reload()
+    assert stage.run(1) == [(RELOAD, None)]
+    assert stage.journal.lines[1:] == [
+        (5, "y does not fit."), (4, "x cannot be written."),
+        (6, "the configuration and the rules were read again."), (5, "over: x cannot be written."),
+    ]  # fmt: skip
+    stage.worker.reload_fails = RuleError("config.toml, line 3: unknown key.")
+    stage.daemon.reload()
+    stage.run(1)
+    stage.worker.reload_fails = None
+    stage.daemon.reload()
+    stage.run(1)
+    assert [text for _, text in stage.journal.lines[-3:]] == [
+        "config.toml, line 3: unknown key. What was in force before stays in force.",
+        "the configuration and the rules were read again.",
+        "over: config.toml, line 3: unknown key.",
+    ]
+
+
+def test_a_pass_that_is_cut_short_ends_no_failure(stage):
+    stage.worker.summary = Summary("2 models", failures=("x cannot be written.",))
+    stage.started()
+    stage.worker.summary, stage.worker.during = Summary("stopped"), lambda _: stage.daemon.reload()
+    (stage.models / "m.gguf").touch()
+    stage.run(2)
+    stage.worker.during = None
+    assert not [text for _, text in stage.journal.lines if text.startswith("over")]
 
 
 def test_a_thousand_failures_are_no_flood(stage):

@@ -11,7 +11,7 @@ from advisor.watch.events import Place
 
 STATUS = Status(
     1, "2026-11-30T08:00:00+0000", "0.1.0", "idle", "watching", (Place("/m", "events"),), None,
-    (Said("2026-11-30T08:00:01+0000", 5, "a -> b"),), ("p",), (), ("f",), 0,
+    (Said("2026-11-30T08:00:01+0000", 5, "a -> b"),), ("p",), (), ("f",), ("n",), 0,
 )  # fmt: skip
 
 

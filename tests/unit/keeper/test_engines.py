@@ -53,8 +53,8 @@ def test_keys_follow_the_help_of_the_binary(world: World) -> None:
     assert any("m.fit = off taken out" in change.text for change in summary.changes)
     without = "\n".join(line for line in older.splitlines() if "--ubatch-size" not in line)
     program(binary, without)
-    (failure,) = go(daemon, "engine").failures
-    assert "m: your llama-server has no --ubatch-size" in failure
+    (note,) = go(daemon, "engine").notes
+    assert "m: your llama-server has no --ubatch-size" in note
     assert world.sections() == {}
 
 

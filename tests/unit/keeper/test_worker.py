@@ -11,6 +11,9 @@ import pytest
 from advisor.errors import ConfigError, HardwareError
 from advisor.host import ProbeReport, ProcessUse
 from advisor.keeper.models import ModelPlans, Planned, Wanted
+from advisor.outputs.koboldcpp import KoboldCpp
+from advisor.outputs.types import OutputModel
+from advisor.slots import Slot, Value
 from tests.tools.machines import machine
 from tests.tools.tiny_models import tiny_model
 from tests.unit.keeper.conftest import ROUTER, World, go, worker
@@ -39,10 +42,13 @@ def test_files_are_followed_and_only_what_changed_is_planned(world: World, plann
     daemon = worker()
     first = go(daemon)
     assert sorted(planned) == ["a", "a", "b", "b"]  # for two engines
-    assert len(first.changes) == 4 + 2  # files, and what to do by hand for two programs
+    texts = [change.text for change in first.changes]
+    assert len(texts) == 2 * 2 + 2 + 2  # a line for each model in each preset and file, what to do by hand
+    (line,) = (text for text in texts if text.startswith(f"{world.preset}: added a: "))
+    assert f"model = {world.models}/a.gguf, ctx-size = 4096" in line
     assert (first.pending, first.pinned, first.failures) == ((), (), ())
     assert first.status_text == "2 models, 3 of 3 targets enabled"
-    assert {str(world.preset), str(world.home / "kobold/a.kcpps")} <= daemon.watched().own
+    assert {str(world.preset), str(world.home / "kobold/a.kcpps")} <= daemon.watched().own.keys()
     del planned[:]
     assert go(daemon, "files").changes == ()
     assert go(daemon, "rescan").changes == ()
@@ -187,8 +193,8 @@ def test_a_pass_that_is_stopped_in_the_middle(world: World, planned: list[str]) 
     assert len(world.sections()) == 6
 
 
-def test_progress_is_told_while_files_are_written(world: World) -> None:
-    """systemd's watchdog waits for it, and what was begun is brought to its end."""
+def test_a_pass_is_stopped_between_files(world: World) -> None:
+    """systemd's watchdog hears of each; a file that was begun is brought to its end, and told, the others come next."""
     for number in range(6):
         world.add(f"m{number}.gguf", tiny_model(f"m{number}"))
     world.configure(KOBOLD)
@@ -198,11 +204,64 @@ def test_progress_is_told_while_files_are_written(world: World) -> None:
     def progress() -> bool:
         folder = world.home / "kobold"
         n_written.append(len(os.listdir(folder)) if folder.exists() else 0)
-        return n_written[-1] > 0
+        return n_written[-1] >= 2
 
-    daemon.refresh("start", None, progress)
-    assert set(n_written) >= {0, 1, 2, 3, 4, 5}
+    stopped = daemon.refresh("start", None, progress)
+    assert set(n_written) == {0, 1, 2}
+    assert sorted(os.listdir(world.home / "kobold")) == ["m0.kcpps", "m1.kcpps"]
+    assert len(stopped.changes) == 2
+    summary = go(daemon, "rescan")
+    assert len(summary.changes) == 4 + 1  # and that KoboldCpp is to be started
     assert len(os.listdir(world.home / "kobold")) == 6
+    assert go(daemon, "files").changes == ()
+
+
+def test_a_pass_in_which_nothing_changed_reads_no_config(
+    world: World, monkeypatch: pytest.MonkeyPatch, planned: list[str]
+) -> None:
+    for name in ("a", "b"):
+        world.add(f"{name}.gguf", tiny_model(name))
+    world.configure(ROUTER, KOBOLD)
+    daemon = worker()
+    go(daemon)
+    rendered: list[str] = []
+    real = KoboldCpp.one
+
+    def counted(self: KoboldCpp, model: OutputModel, supported: frozenset[str] | None = None) -> dict[Slot, Value]:
+        rendered.append(model.id)
+        return real(self, model, supported)
+
+    monkeypatch.setattr(KoboldCpp, "one", counted)
+    for reason in ("files", "engine", "hardware"):
+        assert go(daemon, reason).changes == ()
+    assert rendered == []
+    kept = world.home / "kobold/a.kcpps"
+    kept.write_text(kept.read_text().replace("4096", "512"))
+    assert len(go(daemon, "files").pinned) == 1
+    assert rendered == ["a", "b"]
+    world.run("undo")  # by another process
+    assert go(daemon, "files").pinned
+    assert rendered == ["a", "b"] * 2
+    go(daemon, "rescan")
+    assert rendered == ["a", "b"] * 3, "everything is looked at in between"
+
+
+def test_a_changed_wish_plans_only_its_models(world: World, planned: list[str]) -> None:
+    for name in ("a", "b"):
+        world.add(f"{name}.gguf", tiny_model(name))
+    world.configure(ROUTER)
+    daemon = worker()
+    go(daemon)
+    del planned[:]
+    world.configure(ROUTER, more='[[model]]\nmatch = "a"\npins = { ctx-size = "512" }')
+    daemon.reload()
+    go(daemon, "reload")
+    assert planned == ["a"]
+    assert world.sections()["a"]["ctx-size"] == "512"
+    world.configure(ROUTER, more='[budget]\nkeep_free_ram = "2 GiB"')
+    daemon.reload()
+    go(daemon, "reload")
+    assert planned == ["a", "a", "b"]
 
 
 def test_pinned_values_are_told(world: World) -> None:
@@ -266,7 +325,10 @@ def test_once(world: World) -> None:
     assert world.run("daemon", "--once")[0] == 0
     assert set(world.sections()) == {"m"}
     world.add("a#b.gguf")
-    assert world.run("daemon", "--once")[0] == 1
+    assert [world.run(*words)[0] for words in (("daemon", "--once"), ("apply",))] == [0, 0], "left out and named"
+    world.preset.unlink()
+    world.preset.mkdir()
+    assert [world.run(*words)[0] for words in (("daemon", "--once"), ("apply",))] == [1, 1]
     world.configure(f"{ROUTER}\nnonsense = 1")
     assert world.run("daemon", "--once")[0] == 1
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from advisor.errors import OutputError
 from advisor.slots import GONE, Gone, Slot, Value
 
+NOTHING: Mapping[Slot, str] = MappingProxyType({})
 _LINE = re.compile(r"(?m)^(?P<key>[a-z][a-z0-9-]*)(?P<gap> *= *)(?P<value>[^#\n]*?)(?P<rest> *(?:#.*)?)$")
 
 
@@ -26,7 +28,10 @@ class Lines(NamedTuple):
                 raise OutputError(f"'{line[:40]}' is no line of key = value.")
         return {(match["key"],): match["value"] for match in _LINE.finditer(text)}
 
-    def edit(self, text: str, changes: Mapping[Slot, Value | Gone]) -> str:
+    def spelled(self, text: str) -> dict[Slot, str]:
+        return {slot: str(value) for slot, value in self.parse(text).items()}
+
+    def edit(self, text: str, changes: Mapping[Slot, Value | Gone], _spelled: Mapping[Slot, str] = NOTHING) -> str:
         lines = text.split("\n")
         for (key,), value in changes.items():
             if value is not GONE and re.search(r"[#\n]", str(value)):
@@ -56,22 +61,27 @@ class Flat(NamedTuple):
     new_text: str = "{}\n"
 
     def parse(self, text: str) -> dict[Slot, Value]:
-        return {(key,): value for key, value, _, _ in self._pairs(text)}
+        return {(key,): value for key, value, *_ in self._pairs(text)}
 
-    def edit(self, text: str, changes: Mapping[Slot, Value | Gone]) -> str:
+    def spelled(self, text: str) -> dict[Slot, str]:
+        pairs = self._pairs(text)
+        empty = "{}" if pairs else text[text.index("{") : text.rindex("}") + 1]
+        return {(): empty, **{(key,): text[first:end] for key, _, _, first, end in pairs}}
+
+    def edit(self, text: str, changes: Mapping[Slot, Value | Gone], spelled: Mapping[Slot, str] = NOTHING) -> str:
         for (key,), value in changes.items():
             pairs = self._pairs(text)
             index = next((i for i, pair in enumerate(pairs) if pair[0] == key), None)
             if value is GONE:
-                if index is not None:
+                if index is not None and len(pairs) == 1 and () in spelled:
+                    text = text[: text.index("{")] + spelled[()] + text[text.rindex("}") + 1 :]
+                elif index is not None:
                     text = self._without(text, pairs, index)
             elif index is not None:
-                _, _, start, end = pairs[index]
-                colon = text.index(":", start + len(json.dumps(key)) - 2) + 1
-                blanks = len(text[colon:end]) - len(text[colon:end].lstrip())
-                text = text[: colon + blanks] + json.dumps(value) + text[end:]
+                _, _, _, first, end = pairs[index]
+                text = text[:first] + spelled.get((key,), json.dumps(value)) + text[end:]
             elif pairs:
-                end = pairs[-1][3]
+                end = pairs[-1][4]
                 text = f"{text[:end]},\n  {json.dumps(key)}: {json.dumps(value)}{text[end:]}"
             else:
                 start = text.index("{") + 1
@@ -79,14 +89,14 @@ class Flat(NamedTuple):
         return text
 
     @staticmethod
-    def _without(text: str, pairs: list[tuple[str, Value, int, int]], index: int) -> str:
+    def _without(text: str, pairs: list[tuple[str, Value, int, int, int]], index: int) -> str:
         if index:
-            return text[: pairs[index - 1][3]] + text[pairs[index][3] :]
-        after = pairs[1][2] if len(pairs) > 1 else pairs[0][3]
+            return text[: pairs[index - 1][4]] + text[pairs[index][4] :]
+        after = pairs[1][2] if len(pairs) > 1 else pairs[0][4]
         return text[: pairs[0][2]] + text[after:]
 
-    def _pairs(self, text: str) -> list[tuple[str, Value, int, int]]:
-        """(key, value, start of the key, end of the value)."""
+    def _pairs(self, text: str) -> list[tuple[str, Value, int, int, int]]:
+        """(key, value, start of the key, start and end of the value)."""
         decoder = json.JSONDecoder()
         try:
             if not isinstance(json.loads(text), dict):
@@ -95,9 +105,9 @@ class Flat(NamedTuple):
             while (place := re.compile(r'[\s,]*(")').match(text, at)) is not None:
                 start = place.start(1)
                 key, at = decoder.raw_decode(text, start)
-                at = re.compile(r"\s*:\s*").match(text, at).end()  # type: ignore[union-attr]
-                value, at = decoder.raw_decode(text, at)
-                pairs.append((key, value, start, at))
+                first = re.compile(r"\s*:\s*").match(text, at).end()  # type: ignore[union-attr]
+                value, at = decoder.raw_decode(text, first)
+                pairs.append((key, value, start, first, at))
             return pairs
         except (ValueError, RecursionError):
             raise OutputError("this is no JSON object.") from None

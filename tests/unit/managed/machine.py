@@ -3,18 +3,18 @@
 Made for any format: a `Case` says what a user's files, slots and values may be. What the machine keeps track of:
 
     marks    comments that the user put in; each must stand in the file until the user takes it out
-    theirs   values that the user set; each must stand until the user changes it or lets advisor adopt it
-    behind   values that advisor adopted; each must come back when advisor no longer wants its own, or is uninstalled
+    theirs   values that the user set; each must stand, letter for letter, until the user changes it or lets advisor
+             adopt it
+    behind   values that advisor adopted; each must come back, letter for letter, when advisor no longer wants its own,
+             or is uninstalled
+    tables   sections and maps that the user wrote; each must stand, empty or not, until the user takes it out
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Callable
-from hashlib import sha256
-from typing import NamedTuple
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -22,25 +22,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from advisor.errors import OutputError
 from advisor.managed.change import apply_change, plan_change
 from advisor.managed.ledger import open_ledger, read_ledger
-from advisor.managed.records import FileRecord
-from advisor.managed.types import Format
 from advisor.managed.undo import plan_undo, uninstall
-from advisor.slots import GONE, Gone, Slot, Value, same
-from tests.unit.managed.dying import dies_at
-
-
-class Case(NamedTuple):
-    """A format, and what people put into its files."""
-
-    format: Format
-    texts: st.SearchStrategy[str]  # files that a user may have before advisor comes; `slots` may be in them
-    slots: tuple[Slot, ...]  # that advisor may want; none may be a part of another
-    values: Callable[[Slot], st.SearchStrategy[Value]]  # as the format reads them back
-    mark: Callable[[str, int, str], str] | None = None  # (text, any number, word): the word put in as a comment
-    wishes: st.SearchStrategy[dict[Slot, Value]] | None = None  # what advisor may want together; else any `slots`
-
-
-CRASH = st.one_of(st.none(), st.none(), st.integers(1, 60))
+from advisor.slots import GONE, Slot, Value, same
+from tests.unit.managed.machine_case import CRASH, RESPELLED, Case, Written, without_marks
+from tests.unit.managed.machine_user import Bookkeeper
 
 
 def machine(case: Case) -> type[RuleBasedStateMachine]:
@@ -51,26 +36,9 @@ def machine(case: Case) -> type[RuleBasedStateMachine]:
         lambda some: st.fixed_dictionaries({slot: case.values(slot) for slot in some})
     )
 
-    def edited(text: str, slot: Slot, value: Value | Gone) -> str:
-        """A user's edit; the text as it is where the format cannot say it."""
-        try:
-            return fmt.edit(text, {slot: value})
-        except OutputError:
-            return text
-
-    class Machine(RuleBasedStateMachine):
+    class Machine(Bookkeeper):
         def __init__(self) -> None:
-            super().__init__()
-            self.folder = tempfile.mkdtemp()
-            self.file = os.path.join(self.folder, "engine.conf")
-            self.state = os.path.join(self.folder, "state")
-            self.marks: set[str] = set()
-            self.theirs: dict[Slot, Value] = {}
-            self.behind: dict[Slot, Value] = {}
-            self.either: set[Slot] = set()  # the user wrote what advisor had offered: its own at the next apply
-            self.original: bytes | None = None  # the file without advisor
-            self.touched = False  # edited by the user after advisor came
-            self.n_marks = 0
+            super().__init__(case)
 
         # ------------------------------------------------------------ the user
 
@@ -94,7 +62,23 @@ def machine(case: Case) -> type[RuleBasedStateMachine]:
                 return
             self.write(text)
             self.drop(slot)
-            self.user_has(record, slot, self.standing[slot])
+            self.user_has(record, slot, self.written(slot))
+
+        @precondition(lambda self: self.data is not None)
+        @rule(slot=slots, how=st.sampled_from(RESPELLED))
+        def user_writes_a_value_in_another_way(self, slot: Slot, how: Callable[[Value], str]) -> None:
+            if slot not in self.standing:
+                return
+            before = self.standing
+            try:
+                text = fmt.edit(self.text, {slot: before[slot]}, {slot: how(before[slot])})
+                if not same(dict(fmt.parse(text)), before):
+                    return
+            except OutputError:
+                return
+            self.write(text)
+            if slot in self.theirs:
+                self.theirs[slot] = self.written(slot)
 
         @precondition(lambda self: self.data is not None)
         @rule(slot=slots)
@@ -112,8 +96,14 @@ def machine(case: Case) -> type[RuleBasedStateMachine]:
             word = f"thought{self.n_marks}z"
             text = case.mark(self.text, at, word)
             if word in text:
-                self.write(text)
+                self.write(text, only_marked=True)
                 self.marks.add(word)
+                self.theirs = {slot: self.written(slot) for slot in self.theirs}  # within a list of theirs
+
+        @precondition(lambda self: self.data is not None and case.mark is None)
+        @rule()
+        def user_ends_the_file_with_a_line_end(self) -> None:
+            self.write(self.text + "\n", only_marked=True)
 
         @precondition(lambda self: self.data is not None)
         @rule()
@@ -144,7 +134,7 @@ def machine(case: Case) -> type[RuleBasedStateMachine]:
             if adopt:
                 for slot in wanted:
                     if slot in self.theirs:
-                        value = self.theirs[slot]
+                        value = self.theirs[slot].value
                         if same(wanted[slot], value) or not same(self.standing.get(slot, GONE), value):
                             self.behind[slot] = self.theirs.pop(slot)
             self.advisor_was_here(before)
@@ -173,17 +163,19 @@ def machine(case: Case) -> type[RuleBasedStateMachine]:
                 record = self.record
                 begun, wrote = fmt.parse(fmt.new_text), record.wrote if record is not None else {}
                 self.theirs = {
-                    slot: value
+                    slot: self.written(slot)
                     for slot, value in self.standing.items()
                     if slot not in begun and (slot not in wrote or not same(value, wrote[slot].value))
                 }
+                self.tables = set(record.tables) if record is not None else self.tables_of(self.text)
                 for slot, ours in wrote.items():
                     if ours.behind is not GONE and same(ours.value, self.standing.get(slot, GONE)):
-                        self.behind[slot] = ours.behind
+                        self.behind[slot] = Written(ours.behind, ours.text)
             record = self.record
             for slot in list(self.theirs):  # the undone change had given a value back: it is behind ours again
                 ours = record.wrote.get(slot) if record is not None else None
-                if ours is not None and same(ours.behind, self.theirs[slot]) and same(ours.value, self.standing[slot]):
+                theirs = self.theirs[slot].value
+                if ours is not None and same(ours.behind, theirs) and same(ours.value, self.standing[slot]):
                     self.behind[slot] = self.theirs.pop(slot)
             self.advisor_was_here(before)
 
@@ -202,6 +194,27 @@ def machine(case: Case) -> type[RuleBasedStateMachine]:
                 apply_change(plan_undo(self.file, ledger, {fmt.name: fmt}), ledger, now_s=2)
             assert self.data == before
 
+        @precondition(lambda self: self.data is not None)
+        @rule(data=st.data(), at=st.integers(0, 1000), back=st.sampled_from(("undo", "drop", "uninstall")))
+        def taken_over_and_given_back(self, data: st.DataObject, at: int, back: str) -> None:
+            """With something of the user's in between, so that it is not the bytes of the whole file that come back."""
+            theirs = st.sampled_from(sorted(self.theirs)) if self.theirs else st.nothing()
+            some = data.draw(st.lists(theirs, max_size=3 if self.theirs else 0, unique=True))
+            more = data.draw(wishes)
+            self.apply({slot: data.draw(case.values(slot)) for slot in some} | more, True, None, 1.0)
+            if self.data is None:
+                return
+            if case.mark is not None:
+                self.user_writes_a_comment(at)
+            else:
+                self.user_ends_the_file_with_a_line_end()
+            if back == "undo":
+                self.undo(None, None)
+            elif back == "drop":
+                self.apply({}, False, None, 1.0)
+            else:
+                self.uninstall(None)
+
         @rule(crash=CRASH)
         def uninstall(self, crash: int | None) -> None:
             before = self.data
@@ -215,10 +228,12 @@ def machine(case: Case) -> type[RuleBasedStateMachine]:
             self.advisor_was_here(before)
             if self.record is None and not self.touched:
                 assert self.data == self.original
+            if self.record is None and not self.edited and self.original is not None and self.data is not None:
+                assert without_marks(self.text) == without_marks(self.original.decode())
             if self.record is None:
                 rest = {slot for slot in self.standing if slot in case.slots}
                 assert rest - self.either == (self.theirs.keys() & set(case.slots)) - self.either
-                self.original, self.touched = self.data, False
+                self.original, self.touched, self.edited = self.data, False, False
 
         def teardown(self) -> None:
             try:
@@ -235,93 +250,13 @@ def machine(case: Case) -> type[RuleBasedStateMachine]:
             if data is None:
                 assert not self.marks
                 assert not self.theirs
+                assert self.tables <= self.tables_of(fmt.new_text)
                 return
-            text, standing = data.decode(), self.standing
+            text, standing, spelled = data.decode(), self.standing, fmt.spelled(data.decode())
             assert {word for word in self.marks if word not in text} == set()
-            for slot, value in self.theirs.items():
-                assert same(standing.get(slot, GONE), value), (slot, value, text)
-
-        # ------------------------------------------------------------ the bookkeeping
-
-        def do(self, work: Callable[[], None], crash: int | None) -> None:
-            if crash is None:
-                work()
-                assert [name for name in os.listdir(self.folder) if name.startswith(".advisor-")] == []
-            else:
-                dies_at(crash, work)
-
-        def advisor_was_here(self, before: bytes | None) -> None:
-            if self.data != before and before is not None:
-                assert os.path.exists(os.path.join(self.state, "backups", sha256(before).hexdigest()))
-            record = self.record
-            for slot in list(self.behind):  # no longer ours: it must be as it was
-                ours = record.wrote.get(slot) if record is not None else None
-                if ours is None or not same(ours.value, self.standing.get(slot, GONE)):
-                    self.theirs[slot] = self.behind.pop(slot)
-
-        def by_user(self, changes: dict[Slot, Value | Gone]) -> str:
-            try:
-                return fmt.edit(self.text, changes)
-            except OutputError:
-                return self.text
-
-        def user_was_here(self) -> None:
-            if self.record is not None:
-                self.touched = True
-            else:
-                self.original = self.data
-
-        def forget(self) -> None:
-            self.marks, self.theirs, self.behind, self.either = set(), {}, {}, set()
-
-        def drop(self, slot: Slot) -> None:
-            self.theirs.pop(slot, None)
-            self.behind.pop(slot, None)
-            self.either.discard(slot)
-
-        def write(self, text: str) -> None:
-            new = self.data is None
-            record = self.record
-            with open(self.file, "wb") as file:
-                file.write(text.encode())
-            if new:
-                self.forget()
-                for slot, value in self.standing.items():
-                    self.user_has(record, slot, value)
-            self.user_was_here()
-
-        def user_has(self, record: FileRecord | None, slot: Slot, value: Value) -> None:
-            """The user's value, unless it is just what advisor wrote or offered there: then it is advisor's again."""
-            ours = record.wrote.get(slot) if record is not None else None
-            if record is not None and ours is not None:
-                if same(value, ours.value):
-                    if ours.behind is not GONE:
-                        self.behind[slot] = ours.behind
-                    return
-                pin = record.pinned.get(slot)
-                if pin is not None and same(value, pin.ours) and not same(value, pin.theirs):
-                    self.either.add(slot)
-                    return
-            self.theirs[slot] = value
-
-        @property
-        def data(self) -> bytes | None:
-            try:
-                with open(self.file, "rb") as file:
-                    return file.read()
-            except FileNotFoundError:
-                return None
-
-        @property
-        def text(self) -> str:
-            return (self.data or b"").decode()
-
-        @property
-        def standing(self) -> dict[Slot, Value]:
-            return dict(fmt.parse(self.text)) if self.data is not None else {}
-
-        @property
-        def record(self) -> FileRecord | None:
-            return read_ledger(self.state).files.get(self.file)
+            for slot, written in self.theirs.items():
+                assert same(standing.get(slot, GONE), written.value), (slot, written, text)
+                assert spelled.get(slot) == written.text, (slot, written, text)
+            assert self.tables <= spelled.keys(), (self.tables - spelled.keys(), text)
 
     return Machine

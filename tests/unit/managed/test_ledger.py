@@ -39,6 +39,48 @@ def test_what_is_remembered_is_read_back(own):
     assert {stat.S_IMODE((folder / name).stat().st_mode) for name in (FILE, LOCK)} == {0o600}
 
 
+# as advisor wrote it before it remembered how values had been written: threads = 8 became 4, then 5, then 4 by undo
+FIRST_SCHEMA = {
+    "format": "lines",
+    "created": False,
+    "held": False,
+    "wrote": [[["ctx"], "2"], [["threads"], "4", "8"]],
+    "pinned": [[["ctx"], ["7"], ["3"]], [["threads"], ["4"], ["5"]]],
+    "history": [
+        {
+            "sequence": 1, "time_s": 1000060.0, "kind": "apply", "backup": "c6" * 32, "sha_after": "34" * 32,
+            "clean": True, "undone": False, "changes": [[["ctx"], [], ["1"]], [["threads"], ["8"], ["4"]]],
+            "wrote_before": [[["ctx"]], [["threads"]]],
+        },
+        {
+            "sequence": 2, "time_s": 1000120.0, "kind": "apply", "backup": "34" * 32, "sha_after": "c0" * 32,
+            "clean": True, "undone": True, "changes": [[["ctx"], ["1"], ["2"]], [["threads"], ["4"], ["5"]]],
+            "wrote_before": [[["ctx"], "1"], [["threads"], "4", "8"]],
+        },
+        {
+            "sequence": 3, "time_s": 1000240.0, "kind": "undo", "backup": "9a" * 32, "sha_after": "42" * 32,
+            "clean": False, "undone": False, "changes": [[["threads"], ["5"], ["4"]]],
+            "wrote_before": [[["threads"], "5", "8"]],
+        },
+    ],
+}  # fmt: skip
+
+
+def test_a_ledger_of_the_first_schema_is_read_and_goes_on(own):
+    own.write("threads = 4\nctx = 7\n")
+    os.makedirs(own.state)
+    document = {
+        "schema": "advisor.ledger/1", "sequence": 3, "intent": None, "files": {str(own.file): FIRST_SCHEMA},
+    }  # fmt: skip
+    (Path(own.state) / FILE).write_text(json.dumps(document))
+    planned = own.apply(ctx="3", threads="6", adopt=True)
+    assert [change[:3] for change in planned.changes] == [(("ctx",), "7", "3"), (("threads",), "4", "6")]
+    assert json.loads((Path(own.state) / FILE).read_text())["schema"] == SCHEMA == "advisor.ledger/2"
+    own.write("# thought\n" + own.text)
+    own.uninstall()
+    assert own.text == "# thought\nthreads = 8\nctx = 7\n"
+
+
 def broken(document: dict, *place, value) -> bytes:
     """The document with another value at a place."""
     copy = json.loads(json.dumps(document))
@@ -64,7 +106,7 @@ def ledgers(own: Desk) -> list[bytes]:
         b"null",
         b"[" * 100_000,
         b'{"schema": "advisor.ledger/1"}',
-        broken(good, "schema", value="advisor.ledger/2"),
+        broken(good, "schema", value="advisor.ledger/3"),
         broken(good, "sequence", value=-1),
         broken(good, "sequence", value=10.5),
         broken(good, "files", value=[1]),
@@ -72,14 +114,14 @@ def ledgers(own: Desk) -> list[bytes]:
         broken(good, *record, value=None),
         broken(good, *record, "format", value=3),
         broken(good, *record, "held", value=0),
-        broken(good, *record, "wrote", value=[[["ctx"]]]),
-        broken(good, *record, "wrote", value=[["ctx", 1]]),
-        broken(good, *record, "wrote", value=[[[], 1]]),
+        broken(good, *record, "ours", value=[[["ctx"]]]),
+        broken(good, *record, "ours", value=[[[], {"ctx": []}]]),
+        broken(good, *record, "ours", value=[[[1], {"ctx": [1]}]]),
         broken(good, *record, "pinned", value=[[["ctx"], 1, 2]]),
         broken(good, *entry, "backup", value="../../../etc/passwd"),
         broken(good, *entry, "kind", value="x"),
         broken(good, *entry, "time_s", value="yesterday"),
-        broken(good, *entry, "changes", value=[[["ctx"], []]]),
+        broken(good, *entry, "details", value=[[["ctx"], []]]),
     ]
 
 
@@ -103,6 +145,19 @@ def test_a_broken_ledger_is_set_aside_and_its_files_are_nobodys(index, own):
     assert own.text == text
     own.apply(ctx="3", adopt=True)
     assert own.text == text.replace("2", "3")
+
+
+def test_a_damaged_note_of_an_earlier_change_holds_up_undo_alone(own):
+    own.apply(ctx="1")
+    own.apply(ctx="2")
+    own.write(own.text + "# a thought\n")
+    path = Path(own.state) / FILE
+    good = json.loads(path.read_bytes())
+    path.write_bytes(broken(good, "files", str(own.file), "history", 1, "details", value="[[1"))
+    with pytest.raises(OutputError, match=r"is damaged; 'advisor undo --all FILE' takes back all of them"):
+        own.undo()
+    own.uninstall()
+    assert own.text == "# made by advisor\n# a thought\n"
 
 
 def test_every_kind_of_broken_ledger_was_tried(own):

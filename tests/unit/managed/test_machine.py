@@ -17,7 +17,8 @@ from advisor.slots import Slot, Value
 from tests.unit.managed.conftest import Desk
 from tests.unit.managed.dying import dies_after
 from tests.unit.managed.formats import Flat, Lines
-from tests.unit.managed.machine import Case, machine
+from tests.unit.managed.machine import machine
+from tests.unit.managed.machine_case import Case
 
 LONG = os.environ.get("ADVISOR_LONG", "") not in ("", "0")  # read at start: the tests' environment is a clean one
 SLOTS: tuple[Slot, ...] = tuple((name,) for name in ("ctx", "ngl", "ub", "threads", "mmap"))

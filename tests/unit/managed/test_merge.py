@@ -10,13 +10,14 @@ from advisor.slots import GONE, SlotChange, is_plain, same
 S = ("model", "ctx-size")
 
 
-def one(wrote=GONE, now=GONE, wanted=GONE, *, behind=GONE, pin=None, adopt=False):
+def one(wrote=GONE, now=GONE, wanted=GONE, *, behind=GONE, pin=None, adopt=False, text=None, stands=None):
     """Merge one slot; (its change or None, what is remembered as ours, its pin, whether it was unpinned)."""
     result = merge(
-        {} if wrote is GONE else {S: Ours(wrote, behind)},
+        {} if wrote is GONE else {S: Ours(wrote, behind, text)},
         {} if pin is None else {S: Pin(*pin)},
         {} if now is GONE else {S: now},
         {} if wanted is GONE else {S: wanted},
+        {} if stands is None else {S: stands},
         adopt=adopt,
     )
     assert len(result.changes) <= 1
@@ -62,6 +63,18 @@ def test_whose_value_stays(case, change, ours, pin):
     assert one(**case) == (None if change is None else SlotChange(S, *change), ours, pin, False)
 
 
+def test_how_a_value_was_written_is_remembered_with_it():
+    change, ours, _, _ = one(now=1000.0, wanted=8, adopt=True, stands="1.0e3")
+    assert (change, ours) == (SlotChange(S, 1000.0, 8, "1.0e3"), Ours(8, 1000.0, "1.0e3"))
+    assert one(wrote=8, now=8, wanted=9, behind=1000.0, text="1.0e3", stands="8")[1] == Ours(9, 1000.0, "1.0e3")
+    gone = one(wrote=8, now=8, behind=1000.0, text="1.0e3", stands="8")
+    assert gone == (SlotChange(S, 8, 1000.0, "8", "1.0e3"), None, None, False)
+    respelled = one(wrote=1000, now=1000, behind=1000.0, text="1.0e3", stands="1000")
+    assert respelled == (SlotChange(S, 1000, 1000.0, "1000", "1.0e3"), None, None, False)
+    assert one(wrote=1000, now=1000, behind=1000.0, text="1.0e3", stands="1.0e3")[0] is None
+    assert one(wrote=8, now=8, wanted=8, behind=5, text="5", pin=(8, 8), adopt=True, stands="8")[1] == Ours(8, 5, "5")
+
+
 def test_the_user_puts_our_value_back():
     pinned = {"wrote": "8", "pin": ("4", "9")}
     assert one(now="4", wanted="9", **pinned) == (None, Ours("8"), Pin("4", "9"), False)
@@ -97,7 +110,7 @@ def test_a_line_that_was_removed_where_nothing_was_offered_is_ours_again_with_no
 
 def test_the_order_is_that_of_the_wishes():
     slots = [(name,) for name in "cab"]
-    changes = merge({}, {}, {}, dict.fromkeys(slots, 1)).changes
+    changes = merge({}, {}, {}, dict.fromkeys(slots, 1), {}).changes
     assert [change.slot for change in changes] == slots
 
 

@@ -56,6 +56,21 @@ def test_another_context_or_placement_gives_the_bytes_of_all_blocks(sample):
             assert compute_bytes(*values) == compute_bytes(*values, full=True), (cell, n_ctx, layers)
 
 
+def test_attention_that_no_card_runs_comes_back_to_the_host_in_every_block(sample):
+    """Two cache types that differ: flash attention falls to the CPU, so every block begins splits of its own."""
+    chooser = random.Random(512)
+    for cell in chooser.sample(sample, 45):
+        inputs = graph_inputs(cell)
+        n_layer = inputs.model.hyper.n_layer_all
+        cut = chooser.randrange(1, n_layer)
+        for n_gpu in (1, 2):
+            layers = tuple(0 if i < cut or n_gpu == 1 else 1 for i in range(n_layer + 1))
+            asked = inputs.settings._replace(flash="on", type_k=8, type_v=2, kv_offload=True)
+            placement = GraphPlacement(n_gpu, layers)
+            values = (inputs.model.graph, asked, placement, CUDA * n_gpu, inputs.model.hyper)
+            assert compute_bytes(*values) == compute_bytes(*values, full=True), (cell, n_gpu, cut)
+
+
 def plain_model(arch: str, **extra: object) -> GraphModel:
     meta = {
         "general.architecture": arch,

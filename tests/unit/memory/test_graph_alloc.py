@@ -184,10 +184,10 @@ def blocks(kinds: list[int], places: list[object] | None = None) -> list[Block]:
 
 
 def test_the_fewest_blocks_that_show_every_kind_of_neighbours():
-    assert shortened(blocks([0] * 100), False).ids == [0, 1, 98, 99]
-    assert shortened(blocks([0] * 4), True).ids == [0, 1, 2, 3]
+    assert shortened(blocks([0] * 100), False, False).ids == [0, 1, 98, 99]
+    assert shortened(blocks([0] * 4), True, True).ids == [0, 1, 2, 3]
     pattern = [0, 0, 0, 1] * 12  # three windowed blocks and a full one
-    found = shortened(blocks(pattern), True)
+    found = shortened(blocks(pattern), True, True)
     assert len(found.ids) < 16
     assert len(found.stands) == 48
     built = [pattern[i] for i in found.ids]
@@ -199,12 +199,12 @@ def test_the_fewest_blocks_that_show_every_kind_of_neighbours():
 
 def test_a_feed_forward_part_of_its_own_makes_no_first_and_last():
     routed = [Block(0, 0, i >= 3) for i in range(61)]  # dense blocks first, as deepseek has them
-    assert len(shortened(routed, False).ids) <= 6
+    assert len(shortened(routed, False, False).ids) <= 6
 
 
 def test_every_place_is_seen_where_blocks_lie_on_several():
     homes: list[object] = [*["cpu"] * 10, *["gpu0"] * 10, *["gpu1"] * 10]
-    found = shortened(blocks([0] * 30, homes), True)
+    found = shortened(blocks([0] * 30, homes), True, True)
     for i, stand in enumerate(found.stands):
         assert homes[found.ids[stand]] == homes[i]
         assert i == 0 or homes[found.ids[stand] - 1] == homes[i - 1]

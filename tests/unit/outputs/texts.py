@@ -65,9 +65,9 @@ def ini(draw: Draw) -> str:
     writer.between()
     for section in draw(st.lists(st.sampled_from(["*", "a", "b c", "org/x:Q4", "größe (1)"]), max_size=4)):
         writer.lines.append(f"[{draw(_BLANKS)}{section}]" + writer.behind())
-        for key in _some(draw, keys, 1):
+        for key in _some(draw, keys):
             writer.between()
-            value = draw(st.sampled_from(["1", "4096", "/srv/a b.gguf", "x=y", "größe", "[z]", "on"]))
+            value = draw(st.sampled_from(["1", "", "4096", "/srv/a b.gguf", "x=y", "größe", "[z]", "on"]))
             value = draw(st.sampled_from(["true", "false"])) if key in ("nkvo", "kv-offload") else value
             writer.lines.append(f"{key}{draw(_BLANKS)}={draw(_BLANKS)}{value}{draw(_BLANKS)}" + writer.behind())
     writer.between()
@@ -107,20 +107,33 @@ def modelfile(draw: Draw) -> str:
 def toml(draw: Draw) -> str:
     """TOML with tables."""
     writer = Writer(draw, "#")
-    values = st.sampled_from(["1", "-1", "true", '"a # b"', "'x y'", "0.5", "2026-01-01"])
+    values = st.sampled_from(["1", "-1", "true", '"a # b"', "'x y'", "0.5", "2026-01-01", "0x1F", "1_000", '"\\u0041"'])
     for table in ["", *_some(draw, ["ramalama", "ramalama.runtimes.llama_cpp", "other"])]:
         if table:
             writer.between()
             writer.lines.append(f"[{draw(_BLANKS)}{table}{draw(_BLANKS)}]" + writer.behind())
-        for key in _some(draw, ["ctx_size", "threads", "ngl", "image"] if table else ["title"], int(bool(table))):
+        for key in _some(draw, ["ctx_size", "threads", "ngl", "image"] if table else ["title"]):
             writer.between()
             writer.lines.append(f"{draw(_BLANKS)}{key}{draw(_BLANKS)}={draw(_BLANKS)}{draw(values)}" + writer.behind())
     return writer.text()
 
 
+_ODD_JSON = [
+    "1.0e3",
+    "1E3",
+    "1000.0",
+    "-0.0",
+    '"\\u0041\\/"',
+    '"\\u00e9"',
+]  # as people and programs write, and Python does not
+
+
 def _json(draw: Draw, value: Any, indent: str, lines: bool, step: str, newline: str) -> str:
-    if not isinstance(value, dict | list) or not value:
-        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, dict | list) and not value:
+        brackets = json.dumps(value)
+        return brackets[0] + draw(st.sampled_from(["", "", " ", newline])) + brackets[1]
+    if not isinstance(value, dict | list):
+        return draw(st.sampled_from(_ODD_JSON)) if value == "odd" else json.dumps(value, ensure_ascii=False)
     blank = "" if lines else draw(st.sampled_from(["", " "]))
     start, comma = (newline + indent + step, newline + indent + step) if lines else (blank, blank)
     end = newline + indent if lines else blank
@@ -149,11 +162,12 @@ def as_json(data: st.SearchStrategy[Any]) -> st.SearchStrategy[str]:
 
 
 SCALARS = st.sampled_from([1, -1, 0.5, True, False, None, "q8_0", "", "größe", 'a "b" \\ {}[],:', "#x", "null"])
-_ANY = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_WORDS, inner, max_size=3))
-FLAT = st.dictionaries(st.sampled_from(["contextsize", "gpulayers", "mine", "größe", 'a "b"']), _ANY, min_size=1)
+_WRITTEN = SCALARS | st.just("odd")
+_ANY = st.recursive(_WRITTEN, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_WORDS, inner, max_size=3))
+FLAT = st.dictionaries(st.sampled_from(["contextsize", "gpulayers", "mine", "größe", 'a "b"']), _ANY)
 SERVER = st.builds(
     lambda top, models: {**top, "models": models},
-    st.dictionaries(st.sampled_from(["host", "port"]), SCALARS),
+    st.dictionaries(st.sampled_from(["host", "port"]), _WRITTEN),
     st.lists(
         st.builds(lambda name, rest: {"model_alias": name, "model": "/x", **rest}, st.sampled_from(["a", "b", "c d"]),
                   st.dictionaries(st.sampled_from(["n_ctx", "type_k"]), st.integers(0, 9))),
@@ -164,7 +178,7 @@ STUDIO = st.builds(
     lambda fields, preset: {"preset": preset, "operation": {"fields": []}, "load": {"fields": fields}},
     st.lists(
         st.builds(lambda key, value: {"key": key, "value": value}, st.sampled_from(["llm.a", "llm.b", "mine"]), _ANY),
-        unique_by=lambda item: item["key"], min_size=1, max_size=3,
+        unique_by=lambda item: item["key"], max_size=3,
     ),
     st.sampled_from(["", "@local:x"]),
 )  # fmt: skip
@@ -172,7 +186,11 @@ STUDIO = st.builds(
 
 def _yaml_value(writer: Writer, indent: str) -> list[str]:
     draw = writer.draw
-    style = draw(st.integers(0, 7))
+    style = draw(st.integers(0, 8))
+    if style == 8:
+        return [
+            draw(st.sampled_from(["", " ", " ~", " 1.0e3", " 1_0", " 0x1F", " yes", ' "\\u0041"'])) + writer.behind()
+        ]
     if style == 0:
         return [f" {draw(_PLAIN)}" + writer.behind()]
     if style == 1:
@@ -182,10 +200,13 @@ def _yaml_value(writer: Writer, indent: str) -> list[str]:
     if style == 3:
         return [f" {draw(st.sampled_from(['1', '-1', '0.5', 'true', 'false']))}" + writer.behind()]
     if style == 4:
-        head = draw(st.sampled_from(["|", "|-", ">", ">-"]))
+        head = draw(st.sampled_from(["|", "|-", ">", ">-", "|+", "|2-" if not indent else "|"])) + writer.behind()
         return [f" {head}", f"{indent}    one # no comment", *draw(st.sampled_from([[], [""]])), f"{indent}    two: x"]
     if style == 5:
-        return [draw(st.sampled_from([' ["a", 1]', " [a, 'b']", " {x: 1, y: [z]}", " []", " {}"])) + writer.behind()]
+        return [
+            draw(st.sampled_from([' ["a", 1]', " [a, 'b']", " {x: 1, y: [z]}", " []", " {}", " { }", " [ ]"]))
+            + writer.behind()
+        ]
     if style == 6:
         return [writer.behind(), f"{indent}  - a" + writer.behind(), f"{indent}  - 'b'"]
     return [writer.behind(), f"{indent}  x: 1", f"{indent}  y:" + writer.behind(), f"{indent}    - z"]
@@ -222,12 +243,14 @@ def yaml_nested(outer: list[str], top: str | None = None) -> st.SearchStrategy[s
         names = _some(draw, outer)
         if top:
             _yaml_map(writer, _some(draw, ["startPort", "hooks"]), "")
-            if names:
-                writer.lines.append(f"{top}:" + writer.behind())
+            if names or draw(st.booleans()):
+                written = "" if names else draw(st.sampled_from(["", " {}", " { }"]))
+                writer.lines.append(f"{top}:{written}" + writer.behind())
         for name in names:
             writer.between(indent)
-            if draw(st.integers(0, 5)) == 0:
-                writer.lines.append(f"{indent}{name}: {{a: 1, cmd: 'x y'}}" + writer.behind())
+            if draw(st.integers(0, 4)) == 0:
+                written = draw(st.sampled_from([": {a: 1, cmd: 'x y'}", ":", ": {}", ": { }", ": "]))
+                writer.lines.append(f"{indent}{name}{written}" + writer.behind())
                 continue
             writer.lines.append(f"{indent}{name}:" + writer.behind())
             _yaml_map(writer, _some(draw, ["cmd", "ttl", "mine", "ctx_size"], 1), indent + step)
@@ -243,8 +266,14 @@ def localai(draw: Draw) -> str:
     """A model file with a list of options, in brackets or by line."""
     writer = Writer(draw, "#")
     _yaml_map(writer, _some(draw, ["name", "threads", "mine"]), "")
-    options = _some(draw, ['"parallel:1"', "'fit_params:false'", "mine", '"a:b c"'], 1)
     if draw(st.booleans()):
+        written = draw(st.sampled_from(["", " {}", " { }", " {model: 'x y'}"]))
+        writer.lines.append(f"parameters:{written}" + writer.behind())
+    options = _some(draw, ['"parallel:1"', "'fit_params:false'", "mine", '"a:b c"'])
+    if not options:
+        written = draw(st.sampled_from(["", " []", " [ ]"]))
+        writer.lines += [f"options:{written}" + writer.behind()] if draw(st.booleans()) else []
+    elif draw(st.booleans()):
         writer.lines.append(f"options: [{', '.join(options)}]" + writer.behind())
     else:
         writer.lines.append("options:" + writer.behind())

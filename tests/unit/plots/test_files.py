@@ -116,7 +116,7 @@ def test_html_has_the_figures_as_tables():
     exact = {point.n_ctx for curve in memory.curves for point in curve.points if point.exact}
     assert speed is not None
     assert rows == len(exact) + 1 + len(speed.curves[0].points) + 1
-    assert "53,248" in text
+    assert "53,504" in text
 
 
 def test_hostile_names_are_harmless_in_svg():

@@ -1,0 +1,91 @@
+"""A lower bound on what a set of GPUs can cost: whoever is already cheaper need not search it."""
+
+from advisor.host import HostSnapshot
+from advisor.recommend.budget import Budget
+from advisor.recommend.evaluate import lack, lossiness
+from advisor.recommend.search import Search
+
+
+def pooled(host: HostSnapshot, budget: Budget, read_rates: tuple[float, ...]) -> HostSnapshot | None:
+    """One GPU with the memory of all and the best of each: nothing that they do together is faster or fits better.
+
+    None where that would be no bound: different backends, memory shared with the host, figures known only of some.
+    """
+    devices = host.devices
+    if len(devices) == 1:
+        return host
+    flops = [device.f16_tflops for device in devices]
+    links = [device.link_bytes_per_s for device in devices]
+    if len({device.backend for device in devices}) > 1 or any(limit.unified for limit in budget.devices):
+        return None
+    if any(None in figures and set(figures) != {None} for figures in (flops, links)):
+        return None
+    best = max(range(len(devices)), key=lambda index: read_rates[index])
+    together = sum(limit.usable_bytes for limit in budget.devices) + budget.devices[best].margin_bytes
+    one = devices[best]._replace(
+        total_bytes=together,
+        free_bytes=together,
+        used_by_engines_bytes=0,
+        f16_tflops=max((figure for figure in flops if figure is not None), default=None),
+        link_bytes_per_s=max((figure for figure in links if figure is not None), default=None),
+    )
+    return host._replace(devices=(one,))
+
+
+def least_cost(search: Search) -> float:
+    """No candidate of `search`, which has one GPU, costs less; infinite where none can fit.
+
+    Memory is monotone: a longer context or more on the GPU never needs less, compute buffers need more than nothing.
+    So at a context the most that fits without them is the most that can fit, and a candidate between two contexts has
+    no more on the GPU than fits at the shorter one, and lacks no less context than the longer one.
+    """
+    pairs = search.cache_pairs()
+    if not pairs:
+        return float("inf")
+    contexts = _contexts(search)
+    smallest = min(pairs, key=lambda pair: search.evaluator.cache_bytes(search.chain(pair, contexts[-1], None).make(0)))
+    found = float("inf")
+    top: int | None = None
+    for n_ctx, longer in zip(contexts, (*contexts[1:], contexts[-1]), strict=True):
+        top = _most_on_gpu(search, smallest, n_ctx, top)
+        if top is None:
+            break  # nothing longer fits either
+        missing = lack(longer // search.slots, search.intent, search.policy, search.spec.n_ctx_train)
+        for pair in pairs:
+            chain = search.chain(pair, n_ctx, _largest_ubatch(search))
+            turns = (
+                search.evaluator.speed(search.evaluator.least(chain.make(index)), search.intent).turn_seconds.value
+                for index in {top, chain.low if search.wishes.pinned.n_gpu_layers is not None else 0}
+            )
+            found = min(found, min(turns) * missing * lossiness(search.policy, *pair))
+    return found
+
+
+def _contexts(search: Search) -> list[int]:
+    """From the shortest that may be chosen to the longest: doubling, in larger steps where little depends on it."""
+    if search.wishes.pinned.n_ctx is not None:
+        return [search.wishes.pinned.n_ctx or search.spec.n_ctx_train]
+    contexts = [search.floor]
+    while contexts[-1] < search.ceiling:
+        contexts.append(min(contexts[-1] * (2 if contexts[-1] < search.comfortable else 4), search.ceiling))
+    return contexts
+
+
+def _largest_ubatch(search: Search) -> int:
+    return int(max(search.policy.search["n_ubatch_with_host_weights"]))
+
+
+def _most_on_gpu(search: Search, pair: tuple[str, str], n_ctx: int, most: int | None) -> int | None:
+    """The largest number of the chain that fits the GPU without compute buffers, None where the host is over too."""
+    chain, evaluator = search.chain(pair, n_ctx, None), search.evaluator
+    low = chain.low if search.wishes.pinned.n_gpu_layers is not None else 0
+    high = most if most is not None else chain.high + (1 if chain.experts else 0)
+    if not evaluator.least(chain.make(low)).fits_devices:
+        return None
+    while low < high:
+        middle = (low + high + 1) // 2
+        if evaluator.least(chain.make(middle)).fits_devices:
+            low = middle
+        else:
+            high = middle - 1
+    return low if evaluator.least(chain.make(low)).fits else None

@@ -1,0 +1,112 @@
+"""Prints, for measured cases, what `llama-server -fit on` chose and what `balanced` chooses on the same devices.
+
+usage: python -m tests.bench.fit [EVERY]     (every EVERYth case, default all; no assertions)
+
+Both have the same free memory and the same margin: 1,024 MiB a device, fit's own, and system memory without a limit.
+Seconds per turn are of our speed model, for cards like the RTX 3060 and DDR5. `fit` is the engine's rules over our
+arithmetic, which must come to the recorded choice.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+
+from tests.tools.fit_cases import Compared, Side, compare, fit_cases
+from tests.tools.machines import policy
+
+_SAME = 1 + 1e-9
+HEAD = "{:18} {:>12} | {:>8} {:>11} {:>8} {:>7} | {:>8} {:>11} {:5} {:>4} {:>8} {:>7} {:>7} {}"
+
+WORDS = (
+    "cases", "slower at a context no longer than fit's", "shorter at no more speed", "over the same free memory",
+    "slower with fit's context asked for", "dearer for the intent", "the same",
+    "leaving it to the engine is said to be fine", "longer and no slower", "longer and slower", "shorter and faster",
+    "fit's own choice is over its margin", "fit's rules come out otherwise",
+)  # fmt: skip
+
+
+def main() -> None:
+    """The table, and what it comes to."""
+    every = int(sys.argv[1]) if len(sys.argv) > 1 else 1
+    counts: Counter[str] = Counter()
+    print(HEAD.format("model", "free MiB", "fit ctx", "on GPU", "MiB", "s/turn", "our ctx", "on GPU", "cache", "ub",
+                      "MiB", "s/turn", "alike", ""))  # fmt: skip
+    for case in fit_cases()[::every]:
+        both = compare(case["model"], tuple(case["free_mib"]), policy().intent("balanced"))
+        found = verdicts(both, case)
+        counts.update(found)
+        counts["cases"] += 1
+        print(row(both, found))
+    print()
+    for words in WORDS:
+        print(f"{counts[words]:5} {words}")
+
+
+def row(both: Compared, found: list[str]) -> str:
+    """One case."""
+    fit, ours, settings = both.fit, both.ours, both.ours.judged.plan.settings
+    return HEAD.format(
+        both.model, "+".join(str(mib) for mib in both.free_mib), fit.n_ctx, on_gpu(fit), need_mib(fit),
+        f"{fit.turn_s:.2f}", ours.n_ctx, on_gpu(ours), settings.cache_type_k, settings.n_ubatch, need_mib(ours),
+        f"{ours.turn_s:.2f}", f"{both.alike.turn_s:.2f}", ", ".join(found),
+    )  # fmt: skip
+
+
+def verdicts(both: Compared, case: dict[str, object]) -> list[str]:
+    """What is to be said of a case."""
+    ours, fit = both.ours, both.fit
+    out = []
+    if fit.n_ctx >= ours.n_ctx and ours.turn_s > fit.turn_s * _SAME:
+        out.append("slower at a context no longer than fit's")
+    if ours.n_ctx < fit.n_ctx and ours.turn_s * _SAME >= fit.turn_s:
+        out.append("shorter at no more speed")
+    if not ours.judged.fits:
+        out.append("over the same free memory")
+    if ours.cost > fit.cost * _SAME:
+        out.append("dearer for the intent")
+    if both.alike.turn_s > fit.turn_s * _SAME and fit.judged.fits:
+        out.append("slower with fit's context asked for")
+    near = fit.turn_s / _SAME <= ours.turn_s <= fit.turn_s * _SAME
+    if ours.n_ctx == fit.n_ctx and near:
+        out.append("the same")
+    elif ours.n_ctx > fit.n_ctx:
+        out.append("longer and no slower" if ours.turn_s <= fit.turn_s * _SAME else "longer and slower")
+    elif ours.n_ctx < fit.n_ctx and ours.turn_s < fit.turn_s:
+        out.append("shorter and faster")
+    if any(note.code == "engine_fit_as_good" for note in both.answer.reasons):
+        out.append("leaving it to the engine is said to be fine")
+    if not fit.judged.fits:
+        out.append("fit's own choice is over its margin")
+    if not as_recorded(both, case):
+        out.append("fit's rules come out otherwise")
+    return out
+
+
+def as_recorded(both: Compared, case: dict[str, object]) -> bool:
+    """Whether the rules come to the recorded choice. While experts are all on the CPU the log counts none in part."""
+    shares = case["shares"]
+    assert isinstance(shares, list)
+    same = len(shares) == len(both.fitted.shares) and all(
+        share.n_layer == layers and in_part in (0, share.n_part)
+        for share, (layers, in_part, _) in zip(both.fitted.shares, shares, strict=True)
+    )
+    return same and both.fit.n_ctx == case.get("n_ctx", both.fit.n_ctx)
+
+
+def on_gpu(side: Side) -> str:
+    """Layers, and experts that stay on the CPU."""
+    plan = side.judged.plan
+    if not plan.devices:
+        return "0"
+    text = str(plan.settings.n_gpu_layers)
+    return f"{text}-{plan.host_expert_blocks}x" if plan.host_expert_blocks else text
+
+
+def need_mib(side: Side) -> str:
+    """Exact need per device."""
+    return "+".join(str(device.planned_bytes >> 20) for device in side.judged.plan.devices)
+
+
+if __name__ == "__main__":
+    main()

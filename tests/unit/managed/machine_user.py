@@ -1,0 +1,128 @@
+"""What is kept in mind of a file that a user and advisor write to; `advisor.slots` has the words."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from hashlib import sha256
+
+from hypothesis.stateful import RuleBasedStateMachine
+
+from advisor.errors import OutputError
+from advisor.managed.ledger import read_ledger
+from advisor.managed.records import FileRecord
+from advisor.slots import GONE, Gone, Slot, Value, same
+from tests.unit.managed.dying import dies_at
+from tests.unit.managed.machine_case import Case, Written
+
+
+class Bookkeeper(RuleBasedStateMachine):
+    """A file, the ledger beside it, and what of it is the user's."""
+
+    def __init__(self, case: Case) -> None:
+        super().__init__()
+        self.case = case
+        self.folder = tempfile.mkdtemp()
+        self.file = os.path.join(self.folder, "engine.conf")
+        self.state = os.path.join(self.folder, "state")
+        self.marks: set[str] = set()
+        self.theirs: dict[Slot, Written] = {}
+        self.behind: dict[Slot, Written] = {}
+        self.tables: set[Slot] = set()
+        self.either: set[Slot] = set()  # the user wrote what advisor had offered: its own at the next apply
+        self.original: bytes | None = None  # the file without advisor
+        self.touched = False  # edited by the user after advisor came
+        self.edited = False  # and not only by comments and line ends
+        self.n_marks = 0
+
+    def do(self, work: Callable[[], None], crash: int | None) -> None:
+        if crash is None:
+            work()
+            assert [name for name in os.listdir(self.folder) if name.startswith(".advisor-")] == []
+        else:
+            dies_at(crash, work)
+
+    def advisor_was_here(self, before: bytes | None) -> None:
+        if self.data != before and before is not None:
+            assert os.path.exists(os.path.join(self.state, "backups", sha256(before).hexdigest()))
+        record = self.record
+        for slot in list(self.behind):  # no longer ours: it must be as it was
+            ours = record.wrote.get(slot) if record is not None else None
+            if ours is None or not same(ours.value, self.standing.get(slot, GONE)):
+                self.theirs[slot] = self.behind.pop(slot)
+
+    def by_user(self, changes: dict[Slot, Value | Gone]) -> str:
+        try:
+            return self.case.format.edit(self.text, changes)
+        except OutputError:
+            return self.text
+
+    def user_was_here(self, only_marked: bool = False) -> None:
+        if self.record is not None:
+            self.touched, self.edited = True, self.edited or not only_marked
+        else:
+            self.original = self.data
+
+    def forget(self) -> None:
+        self.marks, self.theirs, self.behind, self.either, self.tables = set(), {}, {}, set(), set()
+
+    def drop(self, slot: Slot) -> None:
+        self.theirs.pop(slot, None)
+        self.behind.pop(slot, None)
+        self.either.discard(slot)
+
+    def write(self, text: str, only_marked: bool = False) -> None:
+        new = self.data is None
+        record, before = self.record, self.tables_of(self.text)
+        with open(self.file, "wb") as file:
+            file.write(text.encode())
+        after = self.tables_of(text)
+        if new:
+            self.forget()
+            for slot in self.standing:
+                self.user_has(record, slot, self.written(slot))
+            before = set()
+        self.tables = (self.tables | (after - before)) & after
+        self.user_was_here(only_marked)
+
+    def written(self, slot: Slot) -> Written:
+        return Written(self.standing[slot], self.case.format.spelled(self.text).get(slot))
+
+    def tables_of(self, text: str) -> set[Slot]:
+        return self.case.format.spelled(text).keys() - self.case.format.parse(text).keys() if text else set()
+
+    def user_has(self, record: FileRecord | None, slot: Slot, written: Written) -> None:
+        """The user's value, unless it is just what advisor wrote or offered there: then it is advisor's again."""
+        value = written.value
+        ours = record.wrote.get(slot) if record is not None else None
+        if record is not None and ours is not None:
+            if same(value, ours.value):
+                if ours.behind is not GONE:
+                    self.behind[slot] = Written(ours.behind, ours.text)
+                return
+            pin = record.pinned.get(slot)
+            if pin is not None and same(value, pin.ours) and not same(value, pin.theirs):
+                self.either.add(slot)
+                return
+        self.theirs[slot] = written
+
+    @property
+    def data(self) -> bytes | None:
+        try:
+            with open(self.file, "rb") as file:
+                return file.read()
+        except FileNotFoundError:
+            return None
+
+    @property
+    def text(self) -> str:
+        return (self.data or b"").decode()
+
+    @property
+    def standing(self) -> dict[Slot, Value]:
+        return dict(self.case.format.parse(self.text)) if self.data is not None else {}
+
+    @property
+    def record(self) -> FileRecord | None:
+        return read_ledger(self.state).files.get(self.file)
