@@ -139,17 +139,18 @@ def _try(
     binary: EngineBinary, wanted: Sequence[Trial], folder: str, seconds: float, progress: Progress
 ) -> tuple[Tried | None, str | None]:
     from advisor.engines.trial import run_trial
-    from advisor.speed.trials import fit
+    from advisor.speed.trials import fit, middles
 
     started = time.monotonic()
     timed: list[Timed] = []
-    left_out: list[Trial] = []
+    refused: dict[Trial, None] = {}
     problem = build = None
     for number, trial in enumerate(wanted):
         progress.show("timing the engine", number, len(wanted))
         if time.monotonic() - started > seconds and timed:
-            left_out += wanted[number:]
             break
+        if trial in refused:
+            continue
         try:
             answer, build = run_trial(binary, trial, folder, os.environ)
             timed.append(answer)
@@ -157,13 +158,16 @@ def _try(
             if not timed:
                 return None, str(error)
             problem = f"{trial.what} {trial.kind}: {error}"
-            left_out.append(trial)
+            refused[trial] = None
         except OSError as error:
             return None, f"no room for a trial's file in {folder} ({error.strerror})."
+    timed = middles(timed)
     cpu = fit(timed, binary.kind if binary.origin == "Python" else os.path.basename(binary.path), build)
     if cpu is None:
         return None, problem or "the engine's trials came to nothing."
-    return Tried(binary, cpu, tuple(timed), tuple(left_out), time.monotonic() - started), problem
+    done = {entry.trial for entry in timed}
+    left_out = tuple(trial for trial in dict.fromkeys(wanted) if trial not in done)
+    return Tried(binary, cpu, tuple(timed), left_out, time.monotonic() - started), problem
 
 
 def _room() -> str:

@@ -27,6 +27,7 @@ def write_trial(trial: Trial, path: str, n_ctx: int) -> None:
     header, offsets = _header(trial, n_ctx)
     with open(path, "wb") as file:
         file.write(header)
+        patterns: dict[str, memoryview] = {}
         for (_, shape, kind), offset in zip(trial.tensors, offsets, strict=True):
             file.seek(len(header) + offset)
             storage = BY_NAME[kind.lower()]
@@ -34,7 +35,9 @@ def write_trial(trial: Trial, path: str, n_ctx: int) -> None:
             if len(shape) == 1:
                 file.write(struct.pack("<f", 1.0) * shape[0])
                 continue
-            pattern = _pattern(storage)
+            if kind not in patterns:
+                patterns[kind] = _pattern(storage)
+            pattern = patterns[kind]
             while left > 0:
                 left -= file.write(pattern[:left])
 

@@ -10,7 +10,7 @@ threads by the padded size of the cache.
 
 from collections.abc import Mapping, Sequence
 
-from advisor.calibration import CpuTimes, HeadTimes, TypeTimes
+from advisor.calibration import CpuTimes, HeadTimes, TypeTimes, median
 from advisor.ggml_types import BY_NAME, row_bytes
 from advisor.records import NamedTuple
 from advisor.speed.measured import CELLS_PADDING, shortness
@@ -103,7 +103,10 @@ class Timed(NamedTuple):
 
 
 def trials(cache_bytes: int, used_types: Sequence[str] = (), used_heads: Sequence[int] = ()) -> tuple[Trial, ...]:
-    """What to try, the most telling first. `cache_bytes`: the CPU's last cache; types and heads of models at hand."""
+    """What to try, in this order. `cache_bytes`: the CPU's last cache; types and heads of models at hand.
+
+    What everything rests on comes again in the middle and at the end: the pace of a machine changes within a minute.
+    """
     target = min(max(4 * cache_bytes, 128 * MIB), 512 * MIB)
     known = [name for name in (*used_types, *_TYPES) if name in _TYPES]
     by_type = [_of_type(name, target) for name in dict.fromkeys(known)]
@@ -121,7 +124,9 @@ def trials(cache_bytes: int, used_types: Sequence[str] = (), used_heads: Sequenc
     ]
     first = [entry for entry in by_type if entry.kind in ("q8_0", "f16")]  # the others rest on these
     others = [entry for entry in by_type if entry not in first]
-    return (*first, *small, *deep[:2], *others[:4], *deep[2:6], *others[4:], *deep[6:])
+    telling, others = (*first, *small, *deep[:4], *others[:4]), others[4:]
+    middle = len(others) // 2
+    return (*telling, *deep[4:6], *others[:middle], *telling, *others[middle:], *deep[6:], *telling)
 
 
 def _of_type(name: str, target_bytes: int) -> Trial:
@@ -130,7 +135,7 @@ def _of_type(name: str, target_bytes: int) -> Trial:
 
 
 def fit(timed: Sequence[Timed], engine: str, build: int | None) -> CpuTimes | None:
-    """The CPU's times; None without the trials that the others rest on."""
+    """The CPU's times, of each trial once; None without the trials that the others rest on."""
     by_kind = {entry.trial.kind: entry for entry in timed if entry.trial.what == "type"}
     small = {entry.trial.what: entry for entry in timed if entry.trial.what in ("rows", "blocks", "vocabulary")}
     if "q8_0" not in by_kind or "rows" not in small or "blocks" not in small:
@@ -159,6 +164,18 @@ def fit(timed: Sequence[Timed], engine: str, build: int | None) -> CpuTimes | No
     )
     flops = next((entry.flops for entry in types if entry.name == "q8_0"), None)
     return CpuTimes(engine, build, block_s, row_s, vocabulary_s, types, _heads(timed, flops))
+
+
+def middles(timed: Sequence[Timed]) -> list[Timed]:
+    """One for each trial: of those that were made more than once the median of each time."""
+    again: dict[Trial, list[Timed]] = {}
+    for entry in timed:
+        again.setdefault(entry.trial, []).append(entry)
+    found = []
+    for trial, entries in again.items():
+        times = [tuple(time for time in column if time is not None) for column in zip(*entries, strict=True)][1:]
+        found.append(Timed(trial, *(median(column) if column else None for column in times)))  # type: ignore[arg-type]
+    return found
 
 
 def _beside(trial: Trial, block_s: float, row_s: float, vocabulary_s: float) -> float:

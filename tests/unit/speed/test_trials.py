@@ -6,7 +6,7 @@ import pytest
 
 from advisor.ggml_types import BY_NAME
 from advisor.speed.measured import WIDE, shortness
-from advisor.speed.trials import DEPTH_TOKENS, PROMPT_TOKENS, Timed, Trial, fit, trials
+from advisor.speed.trials import DEPTH_TOKENS, PROMPT_TOKENS, Timed, Trial, fit, middles, trials
 from advisor.units import round_up
 
 MIB = 1 << 20
@@ -69,6 +69,36 @@ def test_the_first_trials_are_enough():
     assert [trial.what for trial in wanted[:5]] == ["type", "type", "rows", "blocks", "vocabulary"]
 
 
+def test_what_everything_rests_on_is_timed_at_the_start_in_the_middle_and_at_the_end():
+    wanted = trials(32 * MIB, ("q4_K",), (128,))
+    for what, kind in (
+        ("type", "q8_0"),
+        ("type", "q4_K"),
+        ("rows", "q8_0"),
+        ("blocks", "q8_0"),
+        ("vocabulary", "q8_0"),
+    ):
+        at = [number for number, trial in enumerate(wanted) if (trial.what, trial.kind) == (what, kind)]
+        assert len(at) == 3
+        assert at[0] < len(wanted) / 3 < at[1] < 2 * len(wanted) / 3 < at[2]
+    assert [trial.head_size for trial in wanted if trial.what == "shared"].count(128) == 3
+
+
+def test_the_middle_of_several_times_counts():
+    """One disturbed round of three changes nothing."""
+    wanted = trials(32 * MIB)
+    quiet = fit([made_up(trial) for trial in dict.fromkeys(wanted)], "x", None)
+    seen: dict[Trial, int] = {}
+    timed = []
+    for trial in wanted:
+        seen[trial] = seen.get(trial, 0) + 1
+        entry = made_up(trial)
+        if seen[trial] == 2:
+            entry = Timed(trial, *(None if time is None else 3 * time for time in entry[1:]))  # type: ignore[arg-type]
+        timed.append(entry)
+    assert fit(middles(timed), "x", None) == quiet
+
+
 @pytest.mark.parametrize("missing", ["rows", "blocks", "q8_0"])
 def test_nothing_without_what_the_others_rest_on(missing):
     timed = [
@@ -110,10 +140,9 @@ def test_trials_come_from_memory_and_stay_small(cache):
 
 def test_what_the_models_at_hand_use_comes_first():
     wanted = trials(32 * MIB, ("iq3_s", "nothing known", "q2_K"), (80, 128, 7, 4096))
-    types = [trial.kind for trial in wanted if trial.what == "type"]
+    types = list(dict.fromkeys(trial.kind for trial in wanted if trial.what == "type"))
     assert set(types[:2]) == {"q8_0", "f16"}
     assert types[2:4] == ["iq3_s", "q2_K"]
-    assert len(types) == len(set(types))
     heads = list(dict.fromkeys(trial.head_size for trial in wanted if trial.deep))
     assert heads == [80, 128, 64, 256]
 
