@@ -52,7 +52,7 @@ class Outcome(NamedTuple):
 @click.option("--rules", "rules_folder", metavar="DIR", help="a folder of rules that wins over the shipped ones")
 @click.option("--json", "as_json", is_flag=True, help="machine-readable output")
 def command(model: str | None, **values: Any) -> int:
-    """Measure this machine once: memory, the disks under model folders, and an engine on the CPU, in about a minute.
+    """Measure this machine once: memory, the disks under model folders, and an engine on the CPU, in two minutes.
 
     The engine runs models of random weights that are made for it and removed again. MODEL, or the smallest model at
     hand, then shows how far off speeds were before and are now. A server given with --url answers two short requests.

@@ -92,12 +92,10 @@ def learn(predictor: Predictor, timings: Sequence[Timing], build: int | None) ->
     if n_steps < _LEAST_STEPS_IN_ALL:
         return Learned(None, 0, f"{n_steps} tokens that were decoded alone are too few to learn from.")
     factors = [median(tuple(values)) for values in (decode, prefill) if values]
-    if any(not 1 / _SANE_FACTOR <= factor <= _SANE_FACTOR for factor in factors):
-        return Learned(
-            None,
-            len(decode),
-            f"It is {factors[0]:.2g} times the predicted time, so it ran elsewhere than on this device.",
-        )
+    for factor in factors:
+        if not 1 / _SANE_FACTOR <= factor <= _SANE_FACTOR:
+            reason = f"It took {factor:.2g} times the predicted time, so something else than this device was timed."
+            return Learned(None, len(decode), reason)
     run = Run(
         predictor.device, spec.quantization, build, run_name(spec), max(weights_bytes(spec), 1), (factors[0],),
         (factors[1],) if len(factors) > 1 else (), len(decode),
@@ -106,14 +104,19 @@ def learn(predictor: Predictor, timings: Sequence[Timing], build: int | None) ->
 
 
 def keep_run(folder: str, host: HostSnapshot, run: Run) -> str | None:
-    """Add `run` to what is known of this machine; a sentence when it cannot be kept."""
+    """Add `run` to what is known of this machine; a sentence when it cannot be kept.
+
+    A file that cannot be used, of another machine too, is not written over: only a new calibration replaces it.
+    """
     import time
 
     from advisor.calibrated import current_calibration, machine_of
     from advisor.calibration import with_run
     from advisor.calibration_file import save_calibration
 
-    calibration, _ = current_calibration(folder, host)
+    calibration, problem = current_calibration(folder, host)
+    if problem is not None:
+        return f"Nothing is remembered: {problem}"
     if calibration is None:
         calibration = Calibration(machine_of(host), time.strftime("%Y-%m-%d"))
     return save_calibration(folder, with_run(calibration, run))

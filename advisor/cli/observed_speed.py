@@ -60,7 +60,7 @@ def learn_from_log(
     if learned.run is None:
         return Observed(None, n_requests, (learned.reason,))
     problem = keep_run(state_folder(os.environ), host, learned.run)
-    return Observed(learned.run, n_requests, (problem,) if problem else ())
+    return Observed(None, n_requests, (problem,)) if problem else Observed(learned.run, n_requests, ())
 
 
 def _settings(load: Load | None) -> RequestedSettings:

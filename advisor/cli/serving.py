@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _DEPTH_TOKENS = 1000
 _STEADY = 0.15  # of the speed, by which it may fall over the depths that a server has seen
 _ALONE = 1.05  # slots that were busy at once, on average
+_MAX_CTX, _MAX_SLOTS = 1 << 28, 4096
 _LEAST_TOKENS = 200  # that a server must have answered with for its averages to mean something
 
 
@@ -37,11 +38,13 @@ def learn_from_server(app: App, url: str, model: str | None, folder: str, *, as_
     """Ask the server at `url`, compare with what is predicted for it, remember the factor. Raises EngineError."""
     from advisor.cli.checking import Figure
     from advisor.cli.learning import Predictor, keep_run, learn
-    from advisor.engines.http import parse_address
+    from advisor.engines.http import is_this_machine, parse_address
     from advisor.engines.timings import Timing
     from advisor.engines.trial import time_model
 
-    address = parse_address(url)
+    address = parse_address(url, allow_remote=True)
+    if not is_this_machine(address.host):
+        raise EngineError(f"{address.host} is another machine; what it does teaches nothing of this one, run it there.")
     served = _served(address, model)
     spec = app.model(app.header(served.path))
     host = app.host()
@@ -70,9 +73,12 @@ def learn_from_server(app: App, url: str, model: str | None, folder: str, *, as_
         notes.append(f"{said} Nothing is learned.")
     if run is not None:
         problem = keep_run(folder, host, run)
-        notes += [problem] if problem else []
-        factor = run.decode_factors[0]
-        figures = [figure._replace(after=figure.before / factor) for figure in figures]
+        if problem is not None:
+            run = None
+            notes.append(problem)
+        else:
+            factor = run.decode_factors[0]
+            figures = [figure._replace(after=figure.before / factor) for figure in figures]
     elif learned.reason:
         notes.append(learned.reason)
     _print(address, spec, served, predictor, figures, run, notes, as_json=as_json)
@@ -88,7 +94,7 @@ def _served(address: Address, model: str | None) -> Served:
     settings = body.get("default_generation_settings")
     n_ctx = settings.get("n_ctx") if isinstance(settings, dict) else None
     slots = body.get("total_slots")
-    if props.status != 200 or type(n_ctx) is not int or type(slots) is not int or not 0 < slots < 4096:
+    if type(n_ctx) is not int or type(slots) is not int or not 0 < n_ctx < _MAX_CTX or not 0 < slots < _MAX_SLOTS:
         raise EngineError(
             f"{address.shown} does not answer like a llama-server with a model; give the address of one "
             "(of a router, that of the server it has started)."
