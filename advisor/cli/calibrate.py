@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from advisor.cli.numbers import whole
-from advisor.errors import EngineError, UsageError
+from advisor.errors import EngineError, OutputError, UsageError
 from advisor.records import NamedTuple
 
 if TYPE_CHECKING:
@@ -30,7 +33,7 @@ class Outcome(NamedTuple):
     disks: tuple[DiskFound, ...]
     tried: Tried | None
     check: Check | None
-    path: str  # the file that it is kept in
+    path: str | None  # the file that it is kept in; None where that was not possible
     notes: tuple[str, ...]
     seconds: float
 
@@ -57,7 +60,7 @@ def command(model: str | None, **values: Any) -> int:
     The engine runs models of random weights that are made for it and removed again. MODEL, or the smallest model at
     hand, then shows how far off speeds were before and are now. A server given with --url answers two short requests.
     What is measured is kept in the state folder and used by every command until the hardware changes.
-    Exit status: 0, 1 when nothing could be measured, 2 wrong usage.
+    Exit status: 0, 1 when nothing could be measured or kept, 2 wrong usage.
     """
     from advisor.app import App
     from advisor.state import state_folder
@@ -69,10 +72,17 @@ def command(model: str | None, **values: Any) -> int:
         return _forget(folder, values["as_json"])
     app = App(values["rules_folder"])
     if values["url"] is not None:
+        if values["no_engine"] or values["engine_binary"] or values["folders"] or values["seconds"]:
+            raise UsageError(
+                "--url asks a server that runs; --engine-binary, --no-engine, --folder and --seconds do not."
+            )
         from advisor.cli.serving import learn_from_server
 
         return learn_from_server(app, values["url"], model, folder, as_json=values["as_json"])
-    outcome = _measure(app, model, folder, values)
+    if values["no_engine"] and (model or values["engine_binary"]):
+        raise UsageError("--no-engine leaves the engine alone; leave MODEL and --engine-binary away.")
+    with ended_cleanly():
+        outcome = _measure(app, model, folder, values)
     if values["as_json"]:
         import json
 
@@ -85,7 +95,7 @@ def command(model: str | None, **values: Any) -> int:
 
         print("\n".join(render_calibrate(outcome, Screen())))
     measured = outcome.calibration
-    return 0 if measured.ram_bytes_per_s or measured.disks or measured.cpu else 1
+    return 0 if outcome.path and (measured.ram_bytes_per_s or measured.disks or measured.cpu) else 1
 
 
 def _measure(app: App, model: str | None, folder: str, values: dict[str, Any]) -> Outcome:
@@ -115,26 +125,43 @@ def _measure(app: App, model: str | None, folder: str, values: dict[str, Any]) -
         if engines:
             tried, problems = _trials(app, reports, engines, values["seconds"] or _DEFAULT_SECONDS, progress)
             notes += problems
+        anew = tried is not None or before is None or before.cpu is None  # what runs on the CPU are relative to
         calibration = Calibration(
             machine_of(host), time.strftime("%Y-%m-%d"), ram or (before.ram_bytes_per_s if before else None),
             _merged(steps.disk_rates(disks), before), tried.cpu if tried else before.cpu if before else None,
-            tuple(run for run in before.runs if run.device != CPU) if before else (),
+            tuple(run for run in before.runs if run.device != CPU or not anew) if before else (),
         )  # fmt: skip
         check = None
         if engines:
             from advisor.cli.checking import check_with
 
             progress.show("checking with a model", 1, 2)
-            path = spec.path if spec is not None else steps.small_model(reports)
             used = (tried.binary,) if tried is not None else engines
-            check, calibration, said = check_with(app, host, calibration, used, path, given=spec is not None)
+            to_run = spec if spec is not None else steps.small_model(app, reports)
+            check, calibration, said = check_with(app, host, calibration, used, to_run)
             notes += said
     unkept = save_calibration(folder, calibration)
     notes += [unkept] if unkept else []
-    if before is not None and any(run.device == CPU for run in before.runs):
+    if before is not None and anew and any(run.device == CPU for run in before.runs):
         notes.append("What earlier runs on the CPU told is forgotten: it was relative to the earlier measurement.")
-    path = os.path.join(folder, FILE)
+    path = os.path.join(folder, FILE) if unkept is None else None
     return Outcome(host, calibration, tuple(disks), tried, check, path, tuple(notes), time.monotonic() - started)
+
+
+@contextlib.contextmanager
+def ended_cleanly() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the block as Ctrl-C does, so that no engine stays and no trial's file in memory."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    signals = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+    before = {number: signal.signal(number, stop) for number in signals if signal.getsignal(number) != signal.SIG_IGN}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _engines(given: str | None, notes: list[str]) -> tuple[Any, ...]:
@@ -180,7 +207,7 @@ def _forget(folder: str, as_json: bool) -> int:
     try:
         there = forget_calibration(folder)
     except OSError as error:
-        raise UsageError(f"{path} cannot be removed ({error.strerror}); remove it yourself.") from None
+        raise OutputError(f"{path} cannot be removed ({error.strerror}); remove it yourself.") from None
     if as_json:
         import json
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -216,8 +217,8 @@ class Checked(NamedTuple):
     build: int | None
 
 
-def small_model(reports: Sequence[StoreReport]) -> str | None:
-    """The smallest model at hand that is large enough to tell something."""
+def small_model(app: App, reports: Sequence[StoreReport]) -> ModelSpec | None:
+    """The smallest model at hand that is large enough to tell something, that answers, and that advisor knows."""
     sizes = [
         (model.file_bytes, model.path)
         for report in reports
@@ -225,7 +226,12 @@ def small_model(reports: Sequence[StoreReport]) -> str | None:
         if model.kind == "model" and model.problem is None and len(model.paths) == 1
         if _CHECK_BYTES[0] <= model.file_bytes <= _CHECK_BYTES[1]
     ]
-    return min(sizes)[1] if sizes else None
+    for _, path in sorted(sizes)[:_MODELS_LOOKED_AT]:
+        with contextlib.suppress(ModelError):
+            spec = app.model(app.header(path))
+            if spec.has_logits and spec.family != "encoder":
+                return spec
+    return None
 
 
 def check_model(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from advisor.calibration import Calibration, Run, with_run
-from advisor.errors import EngineError
+from advisor.calibration import Calibration, with_run
+from advisor.errors import AdvisorError
 from advisor.records import NamedTuple
 
 if TYPE_CHECKING:
     from advisor.app import App
     from advisor.cli.calibrating import Checked
+    from advisor.cli.learning import Learned
     from advisor.engines.find import EngineBinary
     from advisor.host import HostSnapshot
     from advisor.model.spec import ModelSpec
@@ -41,28 +42,24 @@ def check_with(
     host: HostSnapshot,
     calibration: Calibration,
     engines: tuple[EngineBinary, ...],
-    path: str | None,
-    *,
-    given: bool,
+    spec: ModelSpec | None,
 ) -> tuple[Check | None, Calibration, list[str]]:
     """(the check, `calibration` with the run that it was, sentences). No check without a model and an engine for it."""
     from advisor.calibrated import calibrated
 
-    if path is None:
+    if spec is None:
         return None, calibration, ["No model of 48 MiB to 3 GiB is at hand to check with; give one as MODEL."]
-    spec = app.model(app.header(path))
-    said = []
+    said: list[str] = []
     before, after = host, calibrated(host, calibration)
     for binary in engines:
-        where = _device(host, binary, spec)
         try:
-            check, run = _check(app, before, after, binary, spec, where)
-        except EngineError as error:
+            check, learned = _check(app, before, after, binary, spec, _device(host, binary, spec))
+        except AdvisorError as error:
             said.append(str(error))
             continue
-        return check, with_run(calibration, run) if run is not None else calibration, said
-    if given and not said:
-        said.append("No engine could run the model.")
+        if learned.run is None:
+            return check, calibration, [*said, learned.reason]
+        return check, with_run(calibration, learned.run), said
     return None, calibration, said
 
 
@@ -82,7 +79,7 @@ def _device(host: HostSnapshot, binary: EngineBinary, spec: ModelSpec) -> str | 
 
 def _check(
     app: App, before: HostSnapshot, after: HostSnapshot, binary: EngineBinary, spec: ModelSpec, device: str | None
-) -> tuple[Check, Run | None]:
+) -> tuple[Check, Learned]:
     from advisor.cli.calibrating import check_model
     from advisor.cli.learning import Predictor, learn
     from advisor.engines.timings import Timing
@@ -111,7 +108,7 @@ def _check(
         figures.append(Figure("prefill", n, *rates))
     timings: list[Timing] = [Timing(0, 0.0, 1000, at.seconds * 1000, at.depth) for at in done.at_depths]
     learned = learn(now, [*timings, prompt._replace(steps=0)], done.build)
-    return Check(spec, binary, done.build, now.device or "several", tuple(figures)), learned.run
+    return Check(spec, binary, done.build, now.device or "several", tuple(figures)), learned
 
 
 def error_of(predicted: float, measured: float) -> float:

@@ -39,7 +39,8 @@ def render_calibrate(outcome: Outcome, screen: Screen) -> list[str]:
     lines += [""]
     for note in outcome.notes:
         lines += screen.wrap(clean(note, 400), "    ", "  ! ")
-    lines += screen.wrap(f"Kept in {clean(outcome.path, 300)}; 'advisor calibrate --forget' removes it.", "  ", "")
+    if outcome.path is not None:
+        lines += screen.wrap(f"Kept in {clean(outcome.path, 300)}; 'advisor calibrate --forget' removes it.", "  ", "")
     return lines
 
 

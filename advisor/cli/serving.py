@@ -44,7 +44,9 @@ def learn_from_server(app: App, url: str, model: str | None, folder: str, *, as_
 
     address = parse_address(url, allow_remote=True)
     if not is_this_machine(address.host):
-        raise EngineError(f"{address.host} is another machine; what it does teaches nothing of this one, run it there.")
+        raise EngineError(
+            f"{address.host} is another machine; run 'advisor calibrate' there, it teaches nothing of this."
+        )
     served = _served(address, model)
     spec = app.model(app.header(served.path))
     host = app.host()

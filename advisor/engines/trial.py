@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +35,8 @@ def run_trial(binary: EngineBinary, trial: Trial, folder: str, environ: Mapping[
     try:
         write_trial(trial, path, n_ctx)
         with running(binary, path, n_ctx, environ) as address:
+            with contextlib.suppress(OSError):  # loaded: its room is given back even when advisor is killed
+                os.unlink(path)
             return _time_trial(address, trial), build_of(address)
     finally:
         if os.path.exists(path):
