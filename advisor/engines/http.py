@@ -35,10 +35,11 @@ class Address(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The status and the parsed body, None where it is empty or no JSON."""
+    """The status and the parsed body, None where it is empty or no JSON; then `text` is what came."""
 
     status: int
     body: Any
+    text: str = ""
 
 
 def parse_address(url: str, *, allow_remote: bool = False) -> Address:
@@ -148,10 +149,9 @@ def _ask(address: Address, method: str, path: str, body: Mapping[str, Any] | Non
         raise EngineError(f"{address.shown} sends its visitors elsewhere, which is not followed; correct its url.")
     try:
         few = content.count(b"[") + content.count(b"{") <= _MAX_BRACKETS
-        parsed = json.loads(content) if content and few else None
+        return Answer(answer.status, json.loads(content) if content and few else None)
     except (ValueError, RecursionError):
-        parsed = None
-    return Answer(answer.status, parsed)
+        return Answer(answer.status, None, content.decode("utf-8", "replace"))
 
 
 def _cut(connected: socket.socket) -> None:
