@@ -116,7 +116,10 @@ def _run(name: str, part: Callable[[Doctor], tuple[list[str], Any]], doctor: Doc
 
 
 def shorten(text: str, home: str) -> str:
-    """`text` with the home folder written as ~, wherever it stands as a whole path."""
+    """`text` without secrets, and with the home folder written as ~ wherever it stands as a whole path."""
+    from advisor.cli.secrets import without_secrets
+
+    text = without_secrets(text)
     if len(home) < 2:  # "/" or unknown: nothing personal in it
         return text
     return re.sub(re.escape(home.rstrip("/\\")) + r"(?=$|[/\\\s\"',;:)\]])", "~", text)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from advisor.keeper.changes import formats
+from advisor.keeper.keeper import ledger_folder
 from advisor.managed.atomic import digest
 from advisor.managed.ledger import open_ledger
 from advisor.outputs.llama_server_preset import OUTPUT as PRESET
@@ -78,7 +79,8 @@ class Home:
 
     def ledger_troubles(self) -> list[str]:
         """What the ledger has to say about itself and the files; the daemon must rest or be gone."""
-        with open_ledger(str(self.home / ".local/state/advisor")) as ledger:
+        with open_ledger(ledger_folder(self.environ)) as ledger:
+            assert ledger.files
             troubles = list(ledger.notes)
             for path, record in ledger.files.items():
                 data = Path(path).read_bytes() if os.path.exists(path) else None
