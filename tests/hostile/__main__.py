@@ -1,6 +1,6 @@
 """`python -m tests.hostile [GROUP ...]`: gives every lie to advisor, and prints what was asked and answered.
 
-    --readme      writes the table in README.md anew
+    --readme      writes the tables in README.md and SECURITY.md anew
     --json        the numbers, for programs
 
 Each lie gets exactly its answer, one sentence that can be printed, under a second of CPU. All of a group together may
@@ -28,7 +28,9 @@ from tests.hostile.lies import MARK, READ, Case, Group
 MEMORY_BYTES = 64 << 20
 CPU_S = 1.0
 README = Path(__file__).with_name("README.md")
+SECURITY = Path(__file__).resolve().parents[2] / "SECURITY.md"
 TABLE_MARK = "<!-- written by python -m tests.hostile --readme -->\n"
+END_MARK = "<!-- end -->\n"
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _CHANGES = ("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.chmod", "os.truncate",
             "shutil.rmtree", "shutil.move", "os.chown", "os.utime")  # fmt: skip
@@ -164,6 +166,14 @@ def results(names: list[str]) -> list[Result]:
     return found
 
 
+def counts(found: list[Result]) -> str:
+    """The lines of SECURITY.md's table."""
+    lines = ["| group | kinds of lies | cases | refused |", "|---|---|---|---|"]
+    lines += [f"| {row.group} | {row.n_lies} | {row.n_cases:,} | {row.n_refused:,} |" for row in found]
+    total = [sum(row[index] for row in found) for index in (1, 2, 3)]
+    return "\n".join([*lines, f"| all | {total[0]} | {total[1]:,} | {total[2]:,} |"]) + "\n"
+
+
 def table(found: list[Result]) -> str:
     """The lines of README.md's table."""
     lines = ["| group | lie | elsewhere | cases | answers |", "|---|---|---|---|---|"]
@@ -185,6 +195,8 @@ def main() -> int:
     if "--readme" in sys.argv and not words:
         before, mark, _ = README.read_text().partition(TABLE_MARK)
         README.write_text(f"{before}{mark}\n{table(all_results)}")
+        before, mark, rest = SECURITY.read_text().partition(TABLE_MARK)
+        SECURITY.write_text(f"{before}{mark}\n{counts(all_results)}\n{END_MARK}{rest.partition(END_MARK)[2]}")
     print(f"{'group':<22} {'lies':>5} {'cases':>6} {'refused':>8} {'slowest':>9} {'memory':>8}")
     for row in all_results:
         print(f"{row.group:<22} {row.n_lies:>5} {row.n_cases:>6,} {row.n_refused:>8,} {row.slowest_cpu_s * 1000:>6.0f} ms"

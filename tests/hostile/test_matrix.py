@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.hostile.__main__ import README, TABLE_MARK, Result, table
+from tests.hostile.__main__ import END_MARK, README, SECURITY, TABLE_MARK, Result, counts, table
 from tests.hostile.groups import GROUPS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,6 +36,20 @@ def test_the_readme_tells_of_every_lie(found: list[Result]) -> None:
     assert README.read_text().partition(TABLE_MARK)[2].strip() == table(found).strip(), (
         "run python -m tests.hostile --readme"
     )
+
+
+def test_the_numbers_in_security_md_are_those_of_the_command(found: list[Result]) -> None:
+    told = SECURITY.read_text().partition(TABLE_MARK)[2].partition(END_MARK)[0]
+    assert told.strip() == counts(found).strip(), "run python -m tests.hostile --readme"
+
+
+def test_the_commands_in_security_md_exist() -> None:
+    text = SECURITY.read_text()
+    for name in re.findall(r"python -m (tests[\w.]*)", text):
+        path = ROOT / name.replace(".", "/")
+        assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), name
+    for path in re.findall(r"`((?:tests|systemd)/[\w./]+)`", text):
+        assert (ROOT / path).exists(), path
 
 
 def test_a_lie_that_is_believed_is_seen(tmp_path: Path) -> None:

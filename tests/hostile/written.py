@@ -42,6 +42,9 @@ VALUES = (
 )
 
 
+SAMPLES = 6  # keys of each file
+
+
 def rules(folder: Path) -> Made:
     """Files in a folder of rules."""
 
@@ -54,12 +57,14 @@ def rules(folder: Path) -> Made:
     for label, content in BROKEN:
         yield given(f"arch: {label}", "arch/llama.toml", content, "RuleError")
     for name in ("arch/gemma3.toml", "engines/llama_cpp.toml", "policy.toml", "speed.toml", "quants.toml"):
-        text = (RULE_FOLDER / name).read_text()
-        lines = [line for line in text.split("\n") if " = " in line and not line.startswith("#")]
-        for line in lines[:: max(len(lines) // 6, 1)]:
+        lines = (RULE_FOLDER / name).read_text().split("\n")
+        numbers = [at for at, line in enumerate(lines) if " = " in line and line[0].isalpha()]
+        for place in range(SAMPLES):
+            at = numbers[place * len(numbers) // SAMPLES]
             for value in VALUES:
-                changed = text.replace(line, f"{line.partition(' = ')[0]} = {value}", 1)
-                yield given(f"{name}: {line[:30]} is {value[:12]}", name, changed.encode(), "taken or refused")
+                changed = [*lines[:at], f"{lines[at].partition(' = ')[0]} = {value}", *lines[at + 1 :]]
+                label = f"{name}: line {at + 1} is {value[:12]}"
+                yield given(label, name, "\n".join(changed).encode(), "taken or refused")
         (folder / name).unlink()
     os.mkfifo(folder / "arch/mamba.toml")
     yield Case("a pipe", lambda: _ruled(folder, "arch/mamba.toml"), "RuleError")
@@ -79,12 +84,12 @@ def rules(folder: Path) -> Made:
 
 
 def _ruled(folder: Path, name: str) -> str:
-    document = App(str(folder)).rules.document(name)
-    assert document is not None
     try:
+        document = App(str(folder)).rules.document(name)
+        assert document is not None
         check(document)
     except RuleError as error:
-        if name == "arch/llama.toml":
+        if name in ("arch/llama.toml", "arch/mamba.toml", "arch/rwkv6.toml"):
             raise
         return "taken or refused" if str(error).isprintable() else "no plain sentence"
     return "taken or refused"
