@@ -51,7 +51,7 @@ def run(n_kills: int, seed: int = 1) -> Counts:
             file.write(THOUGHT)
         for number in range(n_kills):
             n_ctx = _change(home, chance, names, n_ctx)
-            state = _killed(home, chance.uniform(0.05, 1.2))
+            state = _killed(home, chance.uniform(0.0, 0.6), early=chance.random() < 0.2)
             states[state] += 1
             left += len(home.leftovers())
             text = home.preset.read_text()
@@ -82,12 +82,14 @@ def _change(home: Home, chance: random.Random, names: set[str], n_ctx: int) -> i
     return n_ctx
 
 
-def _killed(home: Home, after_s: float) -> str:
-    """Start the daemon, kill it after that time, and say what it was doing."""
+def _killed(home: Home, after_s: float, early: bool) -> str:
+    """Start the daemon, kill it that time after it says that it works (`early`: after its start), say what it did."""
     command = [sys.executable, "-m", "advisor", "daemon"]
     with open(home.daemon.log, "ab") as log:
         process = subprocess.Popen(command, cwd=ROOT, env=home.environ, stdin=subprocess.DEVNULL, stderr=log)
     home.daemon.process = process
+    if not early:
+        wait_for(lambda: home.daemon.status().get("pid") == process.pid, "a word of the daemon", PATIENCE_S)
     time.sleep(after_s)
     status = home.daemon.status()
     assert process.poll() is None, home.daemon.log.read_text()[-2000:]
