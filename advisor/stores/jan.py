@@ -100,12 +100,11 @@ def _place(folder: str, value: Any) -> str | None:
 
 def _read_yaml(path: str) -> Any:
     from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
 
     data = read_small(path, _MAX_YAML_BYTES)
     if len(data) > _MAX_YAML_BYTES or data.count(b"[") + data.count(b"{") > _MAX_BRACKETS or _ALIAS.search(data):
         return None
     try:
         return YAML(typ="safe", pure=True).load(data)
-    except (YAMLError, ValueError, RecursionError):
+    except Exception:  # ruamel raises errors of many kinds on broken text, TypeError for a map as a key
         return None

@@ -86,7 +86,7 @@ ADDRESSES = (
 )  # fmt: skip
 YAML_ODD = (
     "a:\n  ~: 1\n  b: 2\n  1: 3\n", "? [a, b]\n: c\n", "a: &x {b: 1}\nc: *x\n", "a: |\n  b\nc: >-\n  d\n",
-    "a: 2001-01-01\n", "- a\n",
+    "a: 2001-01-01\n", "- a\n", "[? a, {b: c}: d]\n",
     "%YAML 1.1\n---\na: yes\n...\n",
     "<<: {a: 1}\n", "a: [1, {b: c}, 'd''e', \"f\\u0041\"]\n", f"a: {'1' * 4400}\n",
 )  # fmt: skip

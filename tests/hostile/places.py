@@ -181,7 +181,7 @@ def caches(folder: Path) -> Made:
     for label, text in (
         ("nothing", ""), ("a list", "- a"), ("merged aliases", merges), ("a tag that runs", f"!!python/object/apply:os.system [touch {MARK}]"),
         ("a path out", f"model_path: ../../../{MARK}.gguf"), ("a number", "model_path: 5"), ("a NUL", 'model_path: "a\\0b.gguf"'),
-        ("deep", "[" * 5000), ("long", "- a\n" * 100_000), ("digits", "size: " + "1" * 5000), ("broken", "a: b: c: ["),
+        ("deep", "[" * 5000), ("long", "- a\n" * 100_000), ("digits", "size: " + "1" * 5000), ("broken", "a: b: c: ["), ("keys that are maps", "[? a, {b: c}: d]"),
     ):  # fmt: skip
         yield Case(f"model.yml: {label}", _with_text(model_yml, text, lambda: jan.list_models(str(other))), READ)
     home = folder / "home"
