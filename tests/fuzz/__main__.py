@@ -26,7 +26,7 @@ MAX_FINDINGS = 5  # of one target in one run
 RSS_LIMIT_MB = 700
 MAX_KEPT_INPUT_BYTES = 2048  # longer ones stay out of the repository
 MAX_KEPT = 250
-OPTIONS = (f"-rss_limit_mb={RSS_LIMIT_MB}", "-timeout=1200", "-print_final_stats=1")
+OPTIONS = (f"-rss_limit_mb={RSS_LIMIT_MB}", "-timeout=1200", "-report_slow_units=1200", "-print_final_stats=1")
 
 
 class Run(NamedTuple):
