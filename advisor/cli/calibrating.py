@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _BUSY_SHARE = 0.5  # of the cores
 _MODELS_LOOKED_AT = 40  # for their storage types and head sizes
 _CHECK_BYTES = (48 * MIB, 3072 * MIB)  # a smaller model comes from the cache, a larger one takes too long
-_CHECK_DEPTHS = (4096, 2048, 1024, 512)
+_CHECK_DEPTHS = (4096, 2048, 1024, 512, 256)
 _CHECK_PROMPT_S = 25.0  # for reading a prompt of that depth
 
 
@@ -165,7 +165,8 @@ def _try(
     timed = middles(timed)
     cpu = fit(timed, binary.kind if binary.origin == "Python" else os.path.basename(binary.path), build)
     if cpu is None:
-        return None, problem or "the engine's trials came to nothing."
+        late = f"{seconds:.0f} s are too few for the trials that the others rest on; --seconds gives more."
+        return None, problem or late
     done = {entry.trial for entry in timed}
     left_out = tuple(trial for trial in dict.fromkeys(wanted) if trial not in done)
     return Tried(binary, cpu, tuple(timed), left_out, time.monotonic() - started), problem
@@ -229,7 +230,7 @@ def small_model(app: App, reports: Sequence[StoreReport]) -> ModelSpec | None:
     for _, path in sorted(sizes)[:_MODELS_LOOKED_AT]:
         with contextlib.suppress(ModelError):
             spec = app.model(app.header(path))
-            if spec.has_logits and spec.family != "encoder":
+            if spec.arch_rule and spec.has_logits and spec.family != "encoder":
                 return spec
     return None
 
