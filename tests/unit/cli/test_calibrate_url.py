@@ -16,6 +16,10 @@ from typing import Any
 
 import pytest
 
+from advisor.app import App
+from advisor.calibrated import machine_of
+from advisor.calibration import Calibration
+from advisor.calibration_file import save_calibration
 from advisor.cli.main import main
 from tests.tools.engines import free_port
 from tests.tools.fake_server import fake_server
@@ -46,9 +50,7 @@ def model(tmp_path) -> Path:
 @pytest.fixture
 def serve(tmp_path, model, kept) -> Iterator[Callable[..., str]]:
     """Starts a fake server and returns its address. Memory is said to be as fast as the server's tokens are."""
-    assert advisor("calibrate", "--no-engine").status == 0
-    document = json.loads(kept.read_text())
-    kept.write_text(json.dumps({**document, "ram_bytes_per_s": 20 * 10**9}))
+    remember_memory(kept.parent, 20 * 10**9)
     with contextlib.ExitStack() as stack:
 
         def start(*words: str, patch: tuple[str, str] | None = None, n_ctx: int = 4096, **options: Any) -> str:
@@ -70,6 +72,12 @@ def serve(tmp_path, model, kept) -> Iterator[Callable[..., str]]:
                 time.sleep(0.02)
 
         yield start
+
+
+def remember_memory(folder: Path, bytes_per_s: int) -> None:
+    """A calibration of this machine that knows its memory alone."""
+    calibration = Calibration(machine_of(App(None).host()), "2026-11-30", ram_bytes_per_s=bytes_per_s)
+    assert save_calibration(str(folder), calibration) is None
 
 
 def connection(port: int) -> Any:
