@@ -49,7 +49,12 @@ class Outcome(NamedTuple):
 @click.option(
     "--folder", "folders", multiple=True, metavar="DIR", help="a model folder whose disk to read, besides yours"
 )
-@click.option("--seconds", callback=whole(5), metavar="N", help="for the engine's trials at most (default: 120)")
+@click.option(
+    "--seconds",
+    callback=whole(5),
+    metavar="N",
+    help="for the engine's trials; the first few are always made (default: 120)",
+)
 @click.option("--url", metavar="URL", help="learn from a llama-server that runs on this machine instead")
 @click.option("--forget", is_flag=True, help="remove what was measured and learned")
 @click.option("--rules", "rules_folder", metavar="DIR", help="a folder of rules that wins over the shipped ones")
@@ -58,7 +63,7 @@ def command(model: str | None, **values: Any) -> int:
     """Measure this machine once: memory, the disks under model folders, and an engine on the CPU, in two minutes.
 
     The engine runs models of random weights that are made for it and removed again. MODEL, or the smallest model at
-    hand, then shows how far off speeds were before and are now. A server given with --url answers two short requests.
+    hand, then shows how far off speeds were before and are now. A server given with --url answers a few short requests.
     What is measured is kept in the state folder and used by every command until the hardware changes.
     Exit status: 0, 1 when nothing could be measured or kept, 2 wrong usage.
     """

@@ -148,7 +148,7 @@ def _try(
     problem = build = None
     for number, trial in enumerate(wanted):
         progress.show("timing the engine", number, len(wanted))
-        if time.monotonic() - started > seconds and timed:
+        if time.monotonic() - started > seconds and fit(middles(timed), "", None) is not None:
             break
         if trial in refused:
             continue
@@ -165,8 +165,7 @@ def _try(
     timed = middles(timed)
     cpu = fit(timed, binary.kind if binary.origin == "Python" else os.path.basename(binary.path), build)
     if cpu is None:
-        late = f"{seconds:.0f} s are too few for the trials that the others rest on; --seconds gives more."
-        return None, problem or late
+        return None, problem or "the engine's trials came to nothing."
     done = {entry.trial for entry in timed}
     left_out = tuple(trial for trial in dict.fromkeys(wanted) if trial not in done)
     return Tried(binary, cpu, tuple(timed), left_out, time.monotonic() - started), problem

@@ -214,12 +214,17 @@ def test_a_program_that_is_no_server(here, tmp_path):
     assert "llama-fit-params" in answer.err
 
 
-def test_too_little_time(here, tmp_path, monkeypatch):
+def test_what_the_rest_depends_on_is_timed_whatever_it_takes(here, tmp_path, monkeypatch):
+    f16 = SHORT[0]._replace(kind="f16", output="f16")
+    monkeypatch.setattr("advisor.speed.trials.trials", lambda *_: (*SHORT, f16, *SHORT))
     ticks = iter(range(0, 10**6, 50))
     engine = fake_server(tmp_path, tmp_path / "starts")
     monkeypatch.setattr("advisor.cli.calibrating.time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
     answer = here("--engine-binary", engine, "--seconds", "5", "--json")
-    assert "5 s are too few" in notes(answer)
+    document = json.loads(answer.out)
+    assert [entry["what"] for entry in document["trials"]["timed"]] == ["type", "rows", "blocks"]
+    assert document["trials"]["left_out"] == ["type f16"]
+    assert [entry["name"] for entry in document["cpu"]["types"]] == ["q8_0"]
 
 
 # ---------------------------------------------------------------- models to check with
