@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _BUSY_SHARE = 0.5  # of the cores
 _MODELS_LOOKED_AT = 40  # for their storage types and head sizes
 _CHECK_BYTES = (48 * MIB, 3072 * MIB)  # a smaller model comes from the cache, a larger one takes too long
-_CHECK_DEPTHS = (4096, 2048, 1024, 512)
+_CHECK_DEPTHS = (4096, 2048, 1024, 512, 256)
 _CHECK_PROMPT_S = 25.0  # for reading a prompt of that depth
 
 
@@ -148,7 +148,7 @@ def _try(
     problem = build = None
     for number, trial in enumerate(wanted):
         progress.show("timing the engine", number, len(wanted))
-        if time.monotonic() - started > seconds and timed:
+        if time.monotonic() - started > seconds and fit(middles(timed), "", None) is not None:
             break
         if trial in refused:
             continue
@@ -229,7 +229,7 @@ def small_model(app: App, reports: Sequence[StoreReport]) -> ModelSpec | None:
     for _, path in sorted(sizes)[:_MODELS_LOOKED_AT]:
         with contextlib.suppress(ModelError):
             spec = app.model(app.header(path))
-            if spec.has_logits and spec.family != "encoder":
+            if spec.arch_rule and spec.has_logits and spec.family != "encoder":
                 return spec
     return None
 

@@ -81,7 +81,7 @@ def _check(
     app: App, before: HostSnapshot, after: HostSnapshot, binary: EngineBinary, spec: ModelSpec, device: str | None
 ) -> tuple[Check, Learned]:
     from advisor.cli.calibrating import check_model
-    from advisor.cli.learning import Predictor, learn
+    from advisor.cli.learning import LEAST_PROMPT_TOKENS, Predictor, learn
     from advisor.engines.timings import Timing
     from advisor.host import with_devices
     from advisor.settings import RequestedSettings
@@ -102,7 +102,7 @@ def _check(
         for at in done.at_depths
     ]
     prompt = done.prompt
-    if prompt.prompt_seconds > 0:
+    if prompt.prompt_tokens >= LEAST_PROMPT_TOKENS and prompt.prompt_seconds > 0:
         n = prompt.prompt_tokens
         rates = (n / prompt.prompt_seconds, 1 / was.prefill_seconds(n), 1 / now.prefill_seconds(n))
         figures.append(Figure("prefill", n, *rates))
