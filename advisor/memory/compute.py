@@ -56,6 +56,10 @@ class ComputeModel:
         self._anchors = Anchors()
         self._flash: dict[tuple[object, ...], bool] = {}
 
+    def share(self, other: ComputeModel) -> None:
+        """Share the graph of the same model, and what was found out about its blocks."""
+        self.graph, self._plain, self.hyper = other.graph, other._plain, other.hyper
+
     def flash_attn(
         self, settings: RunSettings, placement: Sequence[int], overrides: Overrides, *, exact: bool = True
     ) -> bool:

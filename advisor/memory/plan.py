@@ -51,6 +51,7 @@ class Planner:
     def share(self, other: Planner) -> None:
         """Share what is known of the weights with a planner of the same model and engine for other devices."""
         self._table.parcels = self._layer_table.parcels = other._table.parcels
+        self.compute.share(other.compute)
 
     def _place(self, settings: RunSettings) -> tuple[tuple[int, ...], Overrides, WeightBytes]:
         key = (settings.n_gpu_layers, settings.n_cpu_moe, settings.tensor_overrides, settings.split_mode,
@@ -148,6 +149,12 @@ class Planner:
         """What -fa comes to; nothing else is worked out."""
         placement, overrides, _ = self._place(settings)
         return self.compute.flash_attn(settings, placement, overrides)
+
+    def beside_layers(self, settings: RunSettings) -> list[int]:
+        """What each device needs beside weights and cache, as far as it is known without building a graph anew."""
+        placement, overrides, _ = self._place(settings)
+        computes, _ = self.compute.buffers(settings, placement, overrides, exact=False)
+        return [compute.high + self._overhead(index)[0].value for index, compute in enumerate(computes)]
 
     def cache_bytes(self, settings: RunSettings) -> int:
         """The cache of every device and of the host together; nothing else is worked out."""

@@ -60,12 +60,14 @@ class Evaluator:
         )  # fmt: skip
         self._judged: dict[RequestedSettings, Judged] = {}
         self._least: dict[RequestedSettings, Judged] = {}
+        self._resolved: dict[RequestedSettings, RunSettings] = {}
         self._room: dict[RequestedSettings, list[int]] = {}
         self._n_sketched = 0
 
     def share(self, other: "Evaluator") -> None:
         """Share with the evaluator of the same model on another set of GPUs what does not depend on these."""
         self._planner.share(other._planner)
+        self._speed.share(other._speed)
 
     def flash_attn(self, request: RequestedSettings) -> bool:
         """Whether flash attention ends up on for a candidate."""
@@ -127,8 +129,8 @@ class Evaluator:
         room = self._room.get(alike)
         if room is None:  # compute buffers hardly change with the number of layers
             room = [max(limit.usable_bytes, 0) for limit in self.budget.devices]
-            plans = self.sketch(self._dealt(request, layers, room)).plan.devices
-            room = [max(n - plan.compute.high - plan.overhead_bytes, 0) for n, plan in zip(room, plans, strict=True)]
+            beside = self._planner.beside_layers(self._resolve(self._dealt(request, layers, room)))
+            room = [max(n - taken, 0) for n, taken in zip(room, beside, strict=True)]
             self._room[alike] = room
         return self._dealt(request, layers, room)
 
@@ -139,8 +141,12 @@ class Evaluator:
         return request._replace(tensor_split=tuple(float(count) for count in counts)) if any(counts) else request
 
     def _resolve(self, request: RequestedSettings) -> RunSettings:
-        n_devices = len(self.host.devices)
-        return resolve_settings(request, self.spec, self.engine, tool=self._tool, n_devices=n_devices)
+        known = self._resolved.get(request)
+        if known is None:
+            n_devices = len(self.host.devices)
+            known = resolve_settings(request, self.spec, self.engine, tool=self._tool, n_devices=n_devices)
+            self._resolved[request] = known
+        return known
 
     @property
     def read_rates(self) -> tuple[float, ...]:
@@ -202,10 +208,12 @@ def deal(layer_bytes: Sequence[int], room_bytes: Sequence[int]) -> list[int]:
     for room in room_bytes:
         end += room
         ends.append(end * total / rooms)
-    at = 0
+    at, device, last = 0, 0, len(ends) - 1
     for n_bytes in layer_bytes:
         middle = at + n_bytes / 2
-        counts[next((index for index, end in enumerate(ends) if middle < end), len(ends) - 1)] += 1
+        while device < last and middle >= ends[device]:
+            device += 1
+        counts[device] += 1
         at += n_bytes
     return counts
 

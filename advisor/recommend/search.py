@@ -156,7 +156,10 @@ class Search:
     def context_border(
         self, request: RequestedSettings, low: int, high: int, reach: int | None = None, near_n_ctx: int | None = None
     ) -> Border:
-        """The longest context in [low, high] that fits, as far as sketches know; they look no further than `reach`."""
+        """The longest context in [low, high] that fits, as far as sketches know; loosely, and no further than `reach`.
+
+        Without `reach` exactly.
+        """
         border = sketch_border(
             self.evaluator,
             lambda i: self.shared(request._replace(n_ctx=min(max(i * self.step, low), high))),
@@ -164,6 +167,7 @@ class Search:
             (high if reach is None else reach) // self.step,
             everywhere,
             None if near_n_ctx is None else near_n_ctx // self.step,
+            loosely=reach is not None,
         )
         return border._replace(high=high // self.step)
 

@@ -3,11 +3,13 @@
 Blocks keep their numbers: weights, devices and caches stay those of the real ones.
 """
 
+import re
 from collections.abc import Sequence
 
 from advisor.memory.graph.model import BLOCK_NAME, CPU, GraphModel, GraphPlacement, Hyper
 from advisor.records import NamedTuple
 
+_LISTED = re.compile(r"blk\\\.\((\d+(?:\|\d+)*)\)\\\.(.*)")  # blk\.(0|1|2)\.REST
 # Families whose blocks gather their state before the block before them is done.
 GATHERS = frozenset(("delta", "lightning", "rwkv", "kda", "mamba"))
 
@@ -68,6 +70,12 @@ def matched_blocks(model: GraphModel, pattern: str) -> dict[int, tuple[str, ...]
     """The tensors of each block that an override finds."""
     found = model.matches.get(pattern)
     if found is None:
+        listed = _LISTED.fullmatch(pattern)
+        if listed is not None:  # of --n-cpu-moe: the same tensors for every number of blocks
+            every = matched_blocks(model, rf"blk\.\d+\.{listed.group(2)}")
+            wanted = {int(number) for number in listed.group(1).split("|")}
+            found = model.matches[pattern] = {i: names for i, names in every.items() if i in wanted}
+            return found
         expression = model.expression(pattern)
         by_block: dict[int, list[str]] = {}
         for name in model.tensors:
