@@ -104,6 +104,11 @@ class ComputeModel:
         spans = [self._interval(value, backend) for value, backend in zip(devices, self._backends, strict=True)]
         return tuple(spans), self._interval(host, None)
 
+    def can_guess(self, settings: RunSettings, placement: Sequence[int], overrides: Overrides) -> bool:
+        """Whether an inexact answer needs no new graph."""
+        key = self.values(settings, placement, overrides)
+        return key in self._known or self._anchors.guess(*key) is not None
+
     def _copies_no_weights(self, placement: Sequence[int], overrides: Overrides) -> bool:
         """Whether every block is computed where its weights lie: all on GPUs, or there is none."""
         return not self._backends or (CPU not in placement and not overrides.any)

@@ -156,6 +156,11 @@ class Planner:
         computes, _ = self.compute.buffers(settings, placement, overrides, exact=False)
         return [compute.high + self._overhead(index)[0].value for index, compute in enumerate(computes)]
 
+    def can_sketch(self, settings: RunSettings) -> bool:
+        """Whether compute buffers can be told from those of earlier plans."""
+        placement, overrides, _ = self._place(settings)
+        return self.compute.can_guess(settings, placement, overrides)
+
     def cache_bytes(self, settings: RunSettings) -> int:
         """The cache of every device and of the host together; nothing else is worked out."""
         placement, _, _ = self._place(settings)

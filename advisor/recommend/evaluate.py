@@ -97,6 +97,18 @@ class Evaluator:
             known = Judged(request, plan, shortfalls(plan, self.budget))
         return known
 
+    def far_over(self, request: RequestedSettings) -> bool:
+        """Whether a sketch is over by more than it can be wrong: by half of the compute buffers that it draws.
+
+        False where nothing is known yet to draw from.
+        """
+        if request in self._judged or not self._planner.can_sketch(self._resolve(request)):
+            return False
+        drawn = self.sketch(request)
+        compute = {device.id: device.compute.high for device in drawn.plan.devices}
+        compute["host"] = drawn.plan.host.compute.high
+        return any(short.over_bytes > compute[short.device] // 2 for short in drawn.shorts)
+
     def least(self, request: RequestedSettings) -> Judged:
         """As `judge` without compute buffers: what does not fit here does not fit at all. Costs next to nothing."""
         known = self._least.get(request)

@@ -141,8 +141,9 @@ class Search:
             return judged if judged.fits else None
         if not self.may_fit(request._replace(n_ctx=low)):
             return None
-        if self.may_fit(request._replace(n_ctx=high)):
-            best = self.judge(request._replace(n_ctx=high))
+        at_most = request._replace(n_ctx=high)
+        if self.may_fit(at_most) and not self.evaluator.far_over(self.shared(at_most)):
+            best = self.judge(at_most)
             if best.fits:
                 return best
             if best.plan.refused is not None:
