@@ -64,6 +64,15 @@ def _cumulative(weights: Sequence[float]) -> list[float]:
     return [_f32(value / total) for value in sums]
 
 
+_OF_ONE_BLOCK = re.compile(r"blk\\?\.(\d+)\\?\.[\w.\\]+")  # nothing that could find another one
+
+
+def one_block(pattern: str) -> int | None:
+    """The number of the only block whose tensors a pattern can find, None where that is not plain to see."""
+    found = _OF_ONE_BLOCK.fullmatch(pattern)
+    return int(found.group(1)) if found is not None else None
+
+
 class Overrides:
     """`-ot`, `--cpu-moe` and `--n-cpu-moe` as one question: where does a tensor of this name go."""
 
@@ -76,6 +85,7 @@ class Overrides:
             except re.error as error:
                 raise UsageError(f"-ot '{override.pattern}' is not a regular expression: {error}.") from None
             self._rules.append((pattern, _buffer_index(override.buffer, device_ids)))
+        self.blocks = frozenset(one_block(override.pattern) for override in settings.tensor_overrides)
         self.any = bool(self._rules) or self._n_cpu_moe > 0
         self._experts = re.compile(EXPERTS)
         self.buffers = tuple(index for _, index in self._rules)  # of each -ot rule, in their order

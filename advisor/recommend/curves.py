@@ -210,7 +210,8 @@ def speed_curves(search: Search, chosen: Judged) -> SpeedCurves | None:
     settings = chosen.plan.settings
     in_part = settings.n_gpu_layers < every  # then the chosen blocks keep their experts where they are
     base = search.open_split(chosen.request)._replace(
-        n_cpu_moe=(settings.n_cpu_moe or None) if in_part else pinned.n_cpu_moe
+        n_cpu_moe=(settings.n_cpu_moe or None) if in_part else pinned.n_cpu_moe,
+        tensor_overrides=pinned.tensor_overrides,
     )
 
     def layers(count: int) -> RequestedSettings:

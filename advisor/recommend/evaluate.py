@@ -136,7 +136,8 @@ class Evaluator:
         """
         settings = self._resolve(request)
         whole = settings.n_gpu_layers > self.spec.n_layer_all
-        alike = request._replace(n_gpu_layers=whole, n_cpu_moe=settings.n_cpu_moe > 0, cpu_moe=None)
+        experts = settings.n_cpu_moe > 0 or bool(settings.tensor_overrides)
+        alike = request._replace(n_gpu_layers=whole, n_cpu_moe=experts, cpu_moe=None, tensor_overrides=())
         layers = self._planner.bytes_by_layer(settings)[max(self.spec.n_layer_all + 1 - settings.n_gpu_layers, 0) :]
         room = self._room.get(alike)
         if room is None:  # compute buffers hardly change with the number of layers
@@ -145,6 +146,21 @@ class Evaluator:
             room = [max(n - taken, 0) for n, taken in zip(room, beside, strict=True)]
             self._room[alike] = room
         return self._dealt(request, layers, room)
+
+    def bytes_by_layer(self, request: RequestedSettings) -> Sequence[int]:
+        """Weights and cache of each block, and last the output, on a GPU."""
+        return self._planner.bytes_by_layer(self._resolve(request))
+
+    def matched_bytes(self, block: int, pattern: str) -> int:
+        """What the tensors of a block that a pattern finds take on a GPU."""
+        return self._planner.matched_bytes(block, pattern)
+
+    def room_beside(self, judged: Judged) -> list[int]:
+        """What each GPU has for layers when compute buffers and the backend take what they do in `judged`."""
+        return [
+            max(limit.usable_bytes - plan.planned_bytes + plan.weights_bytes + plan.cache_bytes, 0)
+            for limit, plan in zip(self.budget.devices, judged.plan.devices, strict=True)
+        ]
 
     def _dealt(self, request: RequestedSettings, layers: Sequence[int], room: Sequence[int]) -> RequestedSettings:
         counts = deal(layers, fastest_first(layers, room, self.read_rates))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from advisor.ggml_types import BY_NAME
 from advisor.recommend.budget import surely_over
-from advisor.recommend.chain import Chain, chain_of
+from advisor.recommend.chain import Chain, chain_of, expert_kinds
 from advisor.recommend.evaluate import Evaluator, Judged, cost
 from advisor.recommend.policy import Intent, Policy
 from advisor.recommend.solve import Border, everywhere, on_devices, settle, sketch_border
@@ -25,6 +25,7 @@ class Wishes(NamedTuple):
     min_n_ctx: int | None = None
     max_n_ctx: int | None = None
     min_tokens_per_s: float | None = None
+    whole_blocks: bool = False  # what the settings are for cannot say -ot
 
 
 class Ranked(NamedTuple):
@@ -67,6 +68,7 @@ class Search:
             n_parallel=self.slots,
             kv_unified=wishes.pinned.kv_unified if wishes.pinned.kv_unified is not None else False,
         )
+        self._kinds: dict[int, tuple[str, ...]] | None = None
         self._most: dict[tuple[tuple[str, str], int], int] = {}
         self._settled = self._base.flash_attn is not None or not evaluator.host.devices
 
@@ -200,7 +202,9 @@ class Search:
         base = self.base._replace(n_ctx=n_ctx, cache_type_k=pair[0], cache_type_v=pair[1])
         if n_ubatch is not None and base.n_ubatch is None:
             base = base._replace(n_ubatch=n_ubatch)
-        return chain_of(self.spec, base, self.wishes.pinned)
+        if self._kinds is None:
+            self._kinds = {} if self.wishes.whole_blocks else expert_kinds(self.spec)
+        return chain_of(self.spec, base, self.wishes.pinned, self._kinds)
 
     def split(self, pair: tuple[str, str], n_ctx: int, n_ubatch: int | None, near: int | None = None) -> Border | None:
         """As much as possible on the GPUs at this context: experts leave first, then whole layers."""
@@ -267,7 +271,13 @@ class Search:
         if not found:
             for pair in self.cache_pairs():
                 keep(self.on_cpu(pair))
-        return Found(tuple(self.rank(list(found.values()))), self.floor, self.ceiling)
+        ranked = self.rank(list(found.values()))
+        if ranked and ranked[0].judged.plan.host_expert_blocks and self._kinds:
+            from advisor.recommend.finer import finer
+
+            more = finer(self, ranked[0].judged, self._kinds)
+            ranked = self.rank([*found.values(), *more]) if more else ranked
+        return Found(tuple(ranked), self.floor, self.ceiling)
 
     @property
     def larger_batches(self) -> list[int]:

@@ -164,7 +164,7 @@ class Trades:
             self._push(fastest * longest, Group(top.group.pair, n_ubatch))
 
     def _longest(self, trade: Trade) -> int:
-        """No part with as much on the GPUs has a longer context. One that is over says nothing: the host may be full."""
+        """No part with as much on the GPUs has a longer context. One that is over says nothing of it."""
         known = trade.border.judged.fits and trade.n_ctx < self._reach
         return trade.n_ctx if known else self._ceiling
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 
 from advisor.memory.graph.model import BLOCK_NAME, CPU, GraphModel, GraphPlacement, Hyper
+from advisor.memory.placement import one_block
 from advisor.records import NamedTuple
 
 _LISTED = re.compile(r"blk\\\.\((\d+(?:\|\d+)*)\)\\\.(.*)")  # blk\.(0|1|2)\.REST
@@ -78,10 +79,10 @@ def matched_blocks(model: GraphModel, pattern: str) -> dict[int, tuple[str, ...]
             return found
         expression = model.expression(pattern)
         by_block: dict[int, list[str]] = {}
-        for name in model.tensors:
-            match = BLOCK_NAME.match(name)
-            if match and expression.search(name):
-                by_block.setdefault(int(match.group(1)), []).append(name[match.end() :])
+        only = one_block(pattern)
+        for i, rest, _, _ in block_tensors(model):
+            if (only is None or i == only) and expression.search(f"blk.{i}.{rest}"):
+                by_block.setdefault(i, []).append(rest)
         found = {i: tuple(names) for i, names in by_block.items()}
         model.matches[pattern] = found
     return found
@@ -92,7 +93,8 @@ def outside_blocks(model: GraphModel, pattern: str) -> tuple[str, ...]:
     found = model.outside.get(pattern)
     if found is None:
         expression = model.expression(pattern)
-        found = tuple(name for name in model.tensors if not BLOCK_NAME.match(name) and expression.search(name))
+        names = model.tensors if one_block(pattern) is None else ()
+        found = tuple(name for name in names if not BLOCK_NAME.match(name) and expression.search(name))
         model.outside[pattern] = found
     return found
 
