@@ -298,5 +298,5 @@ def lack(n_ctx: int, intent: Intent, policy: Policy, n_ctx_train: int) -> float:
 
 def lossiness(policy: Policy, cache_type_k: str, cache_type_v: str) -> float:
     """What the cache's types make of the cost."""
-    factor = policy.cache_factor
-    return max(factor.get(cache_type_k, 2.0), factor.get(cache_type_v, 2.0))
+    keys, values = policy.key_factor or policy.cache_factor, policy.value_factor or policy.cache_factor
+    return max(keys.get(cache_type_k, 2.0), values.get(cache_type_v, 2.0))

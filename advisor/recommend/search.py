@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from advisor.ggml_types import BY_NAME
 from advisor.recommend.budget import surely_over
+from advisor.recommend.cache_safety import rows_for, with_safety
 from advisor.recommend.chain import Chain, chain_of, expert_kinds
 from advisor.recommend.evaluate import Evaluator, Judged, cost
 from advisor.recommend.policy import Intent, Policy
@@ -48,8 +49,11 @@ class Search:
     """Collects fitting candidates for one set of wishes and ranks them by intent."""
 
     def __init__(self, evaluator: Evaluator, policy: Policy, intent: Intent, wishes: Wishes) -> None:
-        self.evaluator, self.policy, self.intent, self.wishes = evaluator, policy, intent, wishes
+        self.evaluator, self.intent, self.wishes = evaluator, intent, wishes
         self.spec = evaluator.spec
+        backends = [device.backend for device in evaluator.host.devices]
+        self.cache_rows = rows_for(policy.cache_safety, self.spec, evaluator.engine, backends)
+        self.policy: Policy = with_safety(policy, self.cache_rows) if self.cache_rows else policy
         step = int(policy.search["n_ctx_step"])  # of one slot
         self.slots = wishes.pinned.n_parallel or intent.n_parallel or 1
         trained = self.spec.n_ctx_train or intent.comfortable_n_ctx
