@@ -185,7 +185,10 @@ def rejected(search: Search, best: Ranked) -> list[Rejected]:
             steps.append(("longer_context", tokens_text(settings, longer), request._replace(n_ctx=longer)))
     if settings.cache_type_k != "f16" and not search.wishes.pinned.cache_type_k:
         steps.append(("f16_cache", "an f16 cache", request._replace(cache_type_k="f16", cache_type_v="f16")))
-    if settings.n_cpu_moe and search.wishes.pinned.n_cpu_moe is None:
+    if request.tensor_overrides and not search.wishes.pinned.tensor_overrides:
+        whole = request._replace(tensor_overrides=())
+        steps.append(("more_experts", "the experts of which now only a part is on the GPU", whole))
+    elif settings.n_cpu_moe and search.wishes.pinned.n_cpu_moe is None:
         steps.append(
             (
                 "more_experts",
