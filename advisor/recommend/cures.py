@@ -108,7 +108,12 @@ class Cures:
         )
         change = f"close the programs that hold memory of {where_}"
         return Cure(
-            "close_programs", change, total, now.judged.fits, now.judged, sentence(said, self._then(search, now))
+            "close_programs",
+            change,
+            total,
+            now.judged.fits,
+            now.judged,
+            capital(sentence(said, self._then(search, now))),
         )
 
     def _names(self, ids: set[str]) -> str:
@@ -168,7 +173,7 @@ class Cures:
         return Cure("cache", change, saves, now.judged.fits, now.judged, told)
 
     def _quantization(self) -> Cure | None:
-        """The largest smaller quantization that is all on the GPUs, fits at all, or is the next one."""
+        """The largest smaller quantization that is all on the GPUs, or fits at all; if that loses much, the next."""
         from advisor.quants.quality import weights_quality
         from advisor.recommend.smaller import Ladder, smaller_quantizations
 

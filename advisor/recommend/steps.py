@@ -2,7 +2,7 @@
 
 from advisor.recommend.evaluate import Judged
 from advisor.recommend.rungs import Figures, Place, context_of, on, tightest_of, where
-from advisor.recommend.said import Said, say, sentence
+from advisor.recommend.said import Said, capital, say, sentence
 from advisor.recommend.search import Search
 from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings
@@ -80,4 +80,5 @@ def _step(code: str, search: Search, judged: Judged, words: str, values: Figures
     said = say(
         words + " would need {need_bytes} {place}", **values, need_bytes=place.need_bytes, place=on(place.device)
     )
-    return Step(code, judged, place, sentence(said, say("{over_bytes} too much", over_bytes=place.over_bytes)))
+    much = say("{over_bytes} too much", over_bytes=place.over_bytes)
+    return Step(code, judged, place, capital(sentence(said, much)))
