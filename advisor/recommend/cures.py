@@ -178,6 +178,9 @@ class Cures:
         from advisor.recommend.smaller import Ladder, smaller_quantizations
 
         search, answer, rules = self._search, self._answer, self._quants()
+        full, settings = answer.verdict == "full", answer.chosen.plan.settings
+        if full and settings.n_ctx >= search.ceiling and settings.cache_type_k == "f16":
+            return None  # nothing is left to want
         best = Ranked(answer.chosen, answer.speed, 0.0)
         found = smaller_quantizations(search, best, answer.chosen.fits, rules)
         ladder = Ladder(search, best, rules)

@@ -7,7 +7,7 @@ from advisor.host import Device, HostSnapshot
 from advisor.recommend.cures import Cure, Cures, SearchIn
 from advisor.recommend.ladder import Walk
 from advisor.recommend.recommendation import Recommendation
-from advisor.recommend.rungs import Rung, context_of, on, rate_of, where
+from advisor.recommend.rungs import Figures, Rung, context_of, on, rate_of, where
 from advisor.recommend.said import Said, say, sentence
 from advisor.recommend.search import Search
 from advisor.recommend.steps import Step, next_steps
@@ -37,8 +37,8 @@ def explain(
     def quality(cache_type: str) -> Said | None:
         return published(quants(), cache_type)
 
-    rungs = Walk(search, answer.chosen, host.devices, search_on, quality).rungs()
     steps = next_steps(search, answer.chosen)
+    rungs = Walk(search, answer.chosen, host.devices, search_on, steps, quality).rungs()
     cures = Cures(search, answer, search_in, quality, quants).all()
     return Explained(rungs, steps, cures, friend(search, answer, rungs))
 
@@ -81,6 +81,8 @@ def friend(search: Search, answer: Recommendation, rungs: tuple[Rung, ...]) -> S
     if wish is None:
         return sentence(line)
     place, (more, c) = wish.tightest, context_of(wish.judged, "wished_n_ctx")
-    lacks = say(f"for all of it with {more} it lacks {{over_bytes}} {{place}}", **c, over_bytes=place.over_bytes,
-                place=on(place.device))  # fmt: skip
-    return sentence(line, lacks)
+    short: Figures = {"over_bytes": place.over_bytes, "place": on(place.device)}
+    if wish.judged.plan.settings.n_ctx == chosen.plan.settings.n_ctx:
+        return sentence(line, say("with {over_bytes} more {place} it would run whole", **short))
+    all_of_it = "" if whole or not names else "all of it with "
+    return sentence(line, say(f"for {all_of_it}{more} it lacks {{over_bytes}} {{place}}", **c, **short))

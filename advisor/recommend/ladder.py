@@ -5,7 +5,7 @@ Every rung is planned exactly as the search plans candidates; the last one is th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from advisor.host import Device
 from advisor.recommend.evaluate import Judged
@@ -25,12 +25,14 @@ from advisor.recommend.rungs import (
 from advisor.recommend.said import Said, capital, say, sentence
 from advisor.recommend.search import Search
 from advisor.recommend.solve import everywhere, settle
+from advisor.recommend.steps import Step
 from advisor.recommend.words import cache_name
 from advisor.settings import RequestedSettings
 from advisor.speed import Speed
 
 SearchOn = Callable[[tuple[Device, ...]], Search]
 _SMALL_UBATCH = 256
+_SAME = 1.005  # a turn that is longer by less is the same
 
 # what the choice may differ in from the first wish, in the order in which a person gives it up
 _KNOBS = (
@@ -48,11 +50,11 @@ class Walk:
 
     def __init__(
         self, search: Search, chosen: Judged, all_devices: tuple[Device, ...], search_on: SearchOn,
-        quality: Callable[[str], Said | None],
+        steps: Sequence[Step], quality: Callable[[str], Said | None],
     ) -> None:  # fmt: skip
-        """`quality`: what is published about the loss of a cache type."""
+        """`steps`: the next steps up from the choice; `quality`: what is published about the loss of a cache type."""
         self._search, self._chosen, self._all, self._search_on = search, chosen, all_devices, search_on
-        self._quality = quality
+        self._steps, self._quality = steps, quality
         self._rungs: list[Rung] = []
 
     def rungs(self) -> tuple[Rung, ...]:
@@ -152,11 +154,19 @@ class Walk:
     # -- beside the way --------------------------------------------------------------------------------------------
 
     def _not_taken(self, judged: Judged) -> Said | None:
-        """Why something that fits is not the choice: the time of a turn."""
+        """Why something that fits is not the choice: a turn takes longer, or there is enough context, or its price."""
+        search = self._search
         if not judged.fits:
             return None
         mine, its = self._speed(self._chosen).turn_seconds.value, self._speed(judged).turn_seconds.value
-        return say("a turn takes {turn_s}, of the choice {chosen_turn_s}", turn_s=its, chosen_turn_s=mine)
+        if its > mine * _SAME:
+            return say("a turn takes {turn_s}, with the choice {chosen_turn_s}", turn_s=its, chosen_turn_s=mine)
+        enough = search.comfortable // search.slots
+        if self._chosen.plan.settings.n_ctx >= search.comfortable:
+            words = "{comfortable_n_ctx} tokens are enough for {intent}"
+            return say(words, comfortable_n_ctx=enough, intent=search.intent.name)
+        percent = round(100 * (search.cost(judged) / search.cost(self._chosen) - 1))
+        return say("all in all {percent} % dearer for {intent}", percent=percent, intent=search.intent.name)
 
     def _other_cache(self, wish: RequestedSettings) -> None:
         """The next cache type, where the choice keeps the first."""
@@ -209,15 +219,22 @@ class Walk:
         effect, amounts = self._effect(tightest_of(search, chosen), smaller)
         if smaller.plan.refused is not None or "saves_bytes" not in amounts:
             return
-        longest = search.longest(request, settings.n_ctx, search.ceiling)
-        context = None
-        if longest is not None and longest.plan.settings.n_ctx > settings.n_ctx:
-            (text, a), (_, b) = context_of(longest), context_of(chosen, "n_ctx_before")
-            context = say(f"at most {text} instead of {{n_ctx_before}}", **a, **b)
         text = f"a micro-batch of {{n_ubatch}} tokens instead of {{n_ubatch_before}}: {effect}"
         what = say(text, n_ubatch=_SMALL_UBATCH, n_ubatch_before=settings.n_ubatch, **amounts)
-        judged = longest or smaller
-        self._add("micro_batch", judged, what, context, outcome(search, judged))
+        border = next((step for step in self._steps if step.code == "context"), None)
+        if border is not None and border.judged.plan.settings.n_ctx > settings.n_ctx + search.step:
+            return  # there is room already
+        if border is not None:
+            longest = search.longest(request, settings.n_ctx, search.ceiling)
+            if longest is not None and longest.plan.settings.n_ctx >= border.judged.plan.settings.n_ctx:
+                (text, a), (_, b) = context_of(longest), context_of(border.judged, "n_ctx_too_long")
+                more = say(f"at most {text}, where {{n_ctx_too_long}} did not fit", **a, **b)
+                self._add("micro_batch", longest, what, more, outcome(search, longest))
+                return
+        lacking = min(self._steps, key=lambda step: step.place.over_bytes, default=None)
+        if lacking is not None:
+            enough = say("the next step up lacks {lacks_bytes}", lacks_bytes=lacking.place.over_bytes)
+            self._add("micro_batch", smaller, what, enough, outcome(search, smaller))
 
     def _fewer_cards(self) -> None:
         """The best without the smallest card, where the choice takes all."""
@@ -232,8 +249,8 @@ class Walk:
         what = say(f"without {{left}}: {layers}, {context}", **a, **b, left=smallest.id)
         turn = None
         if found:
-            turn = say("a turn takes {turn_s}, of the choice {chosen_turn_s}", turn_s=found[0].speed.turn_seconds.value,
-                       chosen_turn_s=self._speed(self._chosen).turn_seconds.value)  # fmt: skip
+            its, mine = found[0].speed.turn_seconds.value, self._speed(self._chosen).turn_seconds.value
+            turn = say("a turn takes {turn_s}, with the choice {chosen_turn_s}", turn_s=its, chosen_turn_s=mine)
         self._add("cards", judged, what, outcome(search, judged), turn, search=search)
 
 
