@@ -108,7 +108,12 @@ def _choices(search: Search, fit: Side, ours: Side, leave: bool) -> list[Said]:
     text = "{our_n_ctx} tokens of context instead of fit's {fit_n_ctx}; a turn takes {our_turn_s} instead of "
     if fit.n_ctx == ours.n_ctx:
         text = "with the same {our_n_ctx} tokens of context a turn takes {our_turn_s} instead of "
-    return [sentence(say(text + "{fit_turn_s}, {our_tokens_per_s} instead of {fit_tokens_per_s}", **values))]
+    choices = say(text + "{fit_turn_s}, {our_tokens_per_s} instead of {fit_tokens_per_s}", **values)
+    percent = round(100 * (fit.cost / ours.cost - 1))
+    words = (
+        "all in all {percent} % better for {intent}" if percent >= 0 else "all in all {percent} % dearer for {intent}"
+    )
+    return [sentence(choices, say(words, percent=abs(percent), intent=search.intent.name))]
 
 
 def _beside(search: Search, fit: Side, ours: Side, over_bytes: int) -> list[Said]:

@@ -1,6 +1,6 @@
 """What would help, each with its price: the question is changed and asked again, and both answers are compared."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from advisor.host import HostSnapshot
@@ -9,6 +9,7 @@ from advisor.recommend.recommendation import Fix, Recommendation
 from advisor.recommend.rungs import context_of, rate_of, where, wish_of
 from advisor.recommend.said import Said, capital, say, sentence
 from advisor.recommend.search import Ranked, Search, Wishes
+from advisor.recommend.steps import Step
 from advisor.recommend.words import cache_name
 from advisor.records import NamedTuple
 from advisor.units import MIB
@@ -36,15 +37,15 @@ class Cures:
 
     def __init__(
         self, search: Search, answer: Recommendation, search_in: SearchIn, quality: Callable[[str], Said | None],
-        quants: "Callable[[], QuantRules]",
+        quants: "Callable[[], QuantRules]", steps: Sequence[Step] = (),
     ) -> None:  # fmt: skip
         self._search, self._answer, self._search_in = search, answer, search_in
-        self._quality, self._quants = quality, quants
+        self._quality, self._quants, self._steps = quality, quants, steps
         self._gain = 1.0 + float(search.policy.search["alternative_gain"])
 
     def all(self) -> tuple[Cure, ...]:
         """What costs nothing first, money last."""
-        found = [self._programs(), self._wired_limit(), self._cache(), self._quantization()]
+        found = [self._programs(), self._host_programs(), self._wired_limit(), self._cache(), self._quantization()]
         known = {cure.change for cure in found if cure is not None}
         rest = [
             self._fix(fix) for fix in self._answer.fixes if fix.change not in known and "a file in" not in fix.change
@@ -101,20 +102,32 @@ class Cures:
         now = self._better(search)
         if now is None:
             return None
-        total, names = sum(held.values()), self._names(set(held))
-        where_ = " and ".join(held)
-        said = say(
-            "closing the programs that hold {held_bytes} of {where}{names}", held_bytes=total, where=where_, names=names
-        )
-        change = f"close the programs that hold memory of {where_}"
-        return Cure(
-            "close_programs",
-            change,
-            total,
-            now.judged.fits,
-            now.judged,
-            capital(sentence(said, self._then(search, now))),
-        )
+        total, cards = sum(held.values()), " and ".join(held)
+        text = "closing the programs that hold {held_bytes} of {cards}{names}"
+        said = say(text, held_bytes=total, cards=cards, names=self._names(set(held)))
+        told = capital(sentence(said, self._then(search, now), self._next(held)))
+        change = f"close the programs that hold memory of {cards}"
+        return Cure("close_programs", change, total, now.judged.fits, now.judged, told)
+
+    def _next(self, held: Mapping[str, int]) -> Said | None:
+        """How little of it the next layer or block of experts lacks."""
+        steps = [step for step in self._steps if step.code in ("layers", "experts")]
+        step = next((one for one in steps if one.place.over_bytes <= held.get(one.place.device, 0)), None)
+        if step is None:
+            return None
+        what = "one more layer" if step.code == "layers" else "the experts of one more block"
+        return say(f"{{over_bytes}} of that is enough for {what}", over_bytes=step.place.over_bytes)
+
+    def _host_programs(self) -> Cure | None:
+        """Other programs' system memory, where only that is lacking."""
+        short = next(iter(self._answer.chosen.shorts), None)
+        budget = self._search.evaluator.budget
+        held = budget.ram_total_bytes - budget.ram_available_bytes
+        if short is None or short.device != "host" or short.over_bytes > held:
+            return None
+        text = "closing programs that hold {over_bytes} of system memory would do; {held_bytes} of it are in use"
+        said = capital(sentence(say(text, over_bytes=short.over_bytes, held_bytes=held)))
+        return Cure("close_programs", "close programs that hold system memory", short.over_bytes, True, None, said)
 
     def _names(self, ids: set[str]) -> str:
         """The largest of the programs, as far as they are known."""

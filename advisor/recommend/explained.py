@@ -39,7 +39,7 @@ def explain(
 
     steps = next_steps(search, answer.chosen)
     rungs = Walk(search, answer.chosen, host.devices, search_on, steps, quality).rungs()
-    cures = Cures(search, answer, search_in, quality, quants).all()
+    cures = Cures(search, answer, search_in, quality, quants, steps).all()
     return Explained(rungs, steps, cures, friend(search, answer, rungs))
 
 

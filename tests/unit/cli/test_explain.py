@@ -11,7 +11,9 @@ import pytest
 
 from advisor.cli.explaining import explained_lines
 from advisor.cli.terminal import Screen
+from tests.tools.empty_gguf import write_empty_gguf
 from tests.tools.explained_cases import tell
+from tests.tools.fake_engine import estimator
 from tests.tools.machines import machine
 from tests.unit.cli.test_bad_input import ROOT, SHIPPED, advisor
 
@@ -104,3 +106,20 @@ def test_it_is_not_loaded_unasked():
     new = {f"advisor.recommend.{name}" for name in ("said", "rungs", "ladder", "steps", "cures", "explained")}
     assert not new & loaded[False]
     assert new <= loaded[True]
+
+
+def test_an_answer_that_an_engine_made_more_careful_is_explained_as_it_is(tmp_path):
+    """The engine takes 700 MiB more than is predicted; the ladder ends at the answer that leaves room for that."""
+    model = tmp_path / "llama-3-8b.gguf"
+    write_empty_gguf(SHIPPED, model)
+    gpu = ("CUDA0", "NVIDIA GeForce RTX 3060", 12288, 12288)
+    engine = estimator(tmp_path, gpu, more={"CUDA0 weights": 700}, log=tmp_path / "log")
+    words = ["recommend", model, "--gpu", "cuda:12GiB", "--ram", "32GiB", "--explain", "--json"]
+    plain = json.loads(advisor(*words).out)
+    careful = json.loads(advisor(*words, "--verify", "--engine-binary", engine).out)
+    assert careful["settings"]["n_ctx"] < plain["settings"]["n_ctx"]
+    last, (step, *_) = careful["explain"]["rungs"][-1], careful["explain"]["next_steps"]
+    assert last["settings"] == careful["settings"]
+    assert step["settings"]["n_ctx"] == careful["settings"]["n_ctx"] + 256
+    place = next(place for place in last["places"] if place["device"] == "CUDA0")
+    assert 11.5 * 2**30 - place["usable_bytes"] >= 699 * 2**20

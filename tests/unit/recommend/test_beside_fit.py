@@ -17,7 +17,7 @@ from tests.tools.explained_cases import unexplained_digits
 from tests.tools.fit_cases import fit_cases, fit_evaluator, fit_machine
 from tests.tools.machines import GIB, evaluator, machine, policy
 
-CASES = [case for case in draw(60, 77) if case.host.devices][:20]
+CASES = [case for case in draw(60, 77) if case.host.devices][:14]
 RECORDED = [case for case in fit_cases() if len(case["free_mib"]) == 1][3::11]
 
 

@@ -187,6 +187,30 @@ def test_programs_that_hold_memory():
     assert not [c for c in tell("llama3-8b", host).why.cures if c.code == "close_programs"]
 
 
+def test_how_little_the_next_layer_lacks():
+    host = machine(12)
+    busy = host._replace(devices=(host.devices[0]._replace(free_bytes=9 * GIB),))
+    _, _, why = tell("llama2-7b", busy, n_ctx=20000, cache_type_k="f16", cache_type_v="f16")
+    cure = next(cure for cure in why.cures if cure.code == "close_programs")
+    (step,) = why.steps
+    assert cure.said.figures["over_bytes"] == step.place.over_bytes < 3 * GIB
+    assert "of that is enough for one more layer" in cure.said.text
+    assert cure.judged.plan.settings.n_gpu_layers > step.judged.plan.settings.n_gpu_layers
+
+
+def test_programs_that_hold_system_memory():
+    """19.4 GiB are lacking; 30 of 46 GiB are in use."""
+    host = machine(8, ram_gib=46)
+    busy = host._replace(ram=host.ram._replace(available_bytes=16 * GIB))
+    answer, _, why = tell("llama33-70b-q4_k_m", busy)
+    assert answer.verdict == "does_not_fit"
+    cure = next(cure for cure in why.cures if cure.code == "close_programs")
+    assert cure.saves_bytes == answer.chosen.shorts[0].over_bytes
+    assert cure.said.figures["held_bytes"] == 30 * GIB
+    more = host._replace(ram=host.ram._replace(available_bytes=16 * GIB + cure.saves_bytes))
+    assert tell("llama33-70b-q4_k_m", more).answer.verdict != "does_not_fit"
+
+
 def test_the_wired_limit_of_a_mac():
     host = machine(21.3, ram_gib=32, backend="metal")
     mac = host._replace(platform="darwin", devices=(host.devices[0]._replace(memory_kind="unified"),))
