@@ -13,7 +13,7 @@ from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings
 from advisor.speed import Speed
 
-_SAME = 1.005  # a turn that is longer by less is the same
+_SAME = 1.005  # what is dearer by less is as good
 
 
 class Side(NamedTuple):
@@ -70,14 +70,11 @@ def beside_fit(whole: Search, answer: Recommendation, used: Search, fitted: Fitt
     ours, fit = _side(used, answer.chosen), _side(whole, whole.evaluator.judge(fitted.request))
     # fit takes system memory as unlimited, and what lies on GPUs it has measured
     over = next((short.over_bytes for short in fit.judged.shorts if short.device == "host"), 0)
-    slower = fit.turn_s > ours.turn_s * _SAME
-    leave = answer.chosen.fits and not over and fit.n_ctx >= ours.n_ctx and not slower
     if over or not answer.chosen.fits:
         better = "ours" if answer.chosen.fits else "neither" if over else "fit"
-    elif leave:
-        better = "equal" if fit.n_ctx == ours.n_ctx and ours.turn_s <= fit.turn_s * _SAME else "fit"
     else:
-        better = "ours" if ours.cost <= fit.cost else "fit"
+        better = "ours" if ours.cost < fit.cost / _SAME else "fit" if fit.cost < ours.cost / _SAME else "equal"
+    leave = better in ("equal", "fit")
     said = [*_choices(whole, fit, ours, leave), *_beside(whole, fit, ours, over)]
     safe = as_good(used, answer.chosen) if answer.verdict == "full" and not leave else None
     if safe is not None:

@@ -59,9 +59,9 @@ def fit_context(plan_of: PlanOf, spec: ModelSpec, base: RequestedSettings, targe
     """(context, whether the rules stop there) with everything on the devices; `targets`: bytes to use per device."""
     slots = base.n_parallel or 1
     most, least = spec.n_ctx_train * slots, FLOOR_N_CTX * slots
-    if base.n_ctx:  # what the user has set it leaves alone
-        used = used_bytes(plan_of(base))
-        return base.n_ctx, all(a <= b for a, b in zip(used, targets, strict=True))
+    if base.n_ctx is not None:  # what the user has set it leaves alone, 0 (all of it) too
+        plan = plan_of(base)
+        return plan.settings.n_ctx, all(a <= b for a, b in zip(used_bytes(plan), targets, strict=True))
     used = used_bytes(plan_of(base._replace(n_ctx=most)))
     if all(a <= b for a, b in zip(used, targets, strict=True)):
         return most, True

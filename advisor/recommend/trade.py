@@ -84,7 +84,8 @@ class Trades:
         The least on the GPUs that would beat `best` with a comfortable context is planned exactly.
         """
         search = self._search
-        n_ctx = search.wishes.pinned.n_ctx or max(search.comfortable, search.floor)
+        n_ctx = search.wishes.pinned.n_ctx
+        n_ctx = max(search.comfortable, search.floor) if n_ctx is None else n_ctx or search.spec.n_ctx_train
         chain = search.chain(pair, n_ctx, None)
         low, high = chain.low, chain.high + 1
         while low < high:
