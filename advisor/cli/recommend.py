@@ -42,6 +42,7 @@ EXIT_STATUS = {"full": 0, "cpu": 0, "partial": 3, "does_not_fit": 4}
 @click.option(
     "--what-gpu", is_flag=True, help="the classes of GPU that hold all of it at the wished context, fewest cards first"
 )
+@click.option("--explain", is_flag=True, help="walk the ladder: what was tried, what it lacked, what would help")
 @click.option("--plot", is_flag=True, help="also draw memory against context and speed against layers")
 @click.option("--verify", is_flag=True, help="ask the installed engine about the answer, plan again where it differs")
 @click.option("--engine-binary", metavar="PATH", help="the llama-server to ask with --verify (default: on PATH)")
@@ -120,14 +121,22 @@ def command(model: str, **values: Any) -> int:
         written = f"advisor: nothing that fits was found, so {clean(values['output'])} was not written."
     elif values["output"]:
         written = _write(values["output"], header, options, engine.program)
+    why = None
+    if values["explain"]:
+        from advisor.cli.explaining import explained, explained_lines, explained_shape
+
+        why = explained(planner, spec, intent, wishes, beside, answer, host, app.quant_rules)
     if values["as_json"]:
-        _print_json(answer, spec, host, engine, values["tool"], line, app.rules.digest())
+        more = {"explain": explained_shape(why)} if why is not None else {}
+        _print_json(answer, spec, host, engine, values["tool"], line, app.rules.digest(), more)
     else:
         from advisor.cli.render_recommend import render_recommendation
         from advisor.cli.terminal import Screen
 
         screen = Screen()
         lines = render_recommendation(answer, spec, host, engine, line, screen)
+        if why is not None:
+            lines = [*lines[:-1], *explained_lines(why, screen)[1:], "", lines[-1]]
         if values["plot"]:
             from advisor.cli.render_curves import curve_lines
             from advisor.recommend.curves import memory_curves, speed_curves
@@ -155,6 +164,7 @@ def _check_what_gpu(hardware: HardwareChoice, pinned: RequestedSettings, values:
         "--no-gpu": hardware.no_gpu,
         "--hardware": hardware.hardware_file,
         "--plot": values["plot"],
+        "--explain": values["explain"],
         "--verify": values["verify"],
         "--output": values["output"],
     }
@@ -202,8 +212,9 @@ def _write(path: str, header: GgufHeader, options: list[tuple[str, str]], progra
 
 
 def _print_json(
-    answer: Recommendation, spec: Any, host: Any, engine: Any, tool: str, line: str | None, digest: str
-) -> None:
+    answer: Recommendation, spec: Any, host: Any, engine: Any, tool: str, line: str | None, digest: str,
+    more: dict[str, Any],
+) -> None:  # fmt: skip
     import json
 
     from advisor.cli import shapes
@@ -222,5 +233,6 @@ def _print_json(
         **shapes.recommendation_shape(answer, host),
         "command": line,
         "rulebook": digest,
+        **more,
     }
     print(json.dumps(document, indent=2))
