@@ -71,6 +71,7 @@ SCHEMA: dict[str, object] = {
         "warmup_tokens": {"*": "int"},
         "max_tokens": {"*": "int"},
         "merge": {"*": "int"},
+        "fewer_tokens": "int",
         "widths": {"*": "number"},
         "widths_spread": "number",
         "widths_unknown": ["number"],

@@ -48,6 +48,10 @@ def recommend_found(
     notes = warnings(
         evaluator.spec, evaluator.engine, wishes.pinned, best.judged.plan, evaluator.budget, best.speed, policy
     )
+    if evaluator.beside is not None or best.judged.plan.settings.beside.mtp:
+        from advisor.recommend.beside_notes import beside_notes
+
+        notes = [*beside_notes(evaluator, best.judged), *notes]
     smaller = None
     wide = whole or search
     if quants is not None and verdict != "full" and (wide.evaluator.host.devices or not fits):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from advisor.memory.engine_spec import EngineSpec
 from advisor.memory.types import MemoryPlan
+from advisor.model.heads import HEADS_DERIVED
 from advisor.model.spec import ModelSpec
 from advisor.recommend.budget import Budget, host_over_bytes
 from advisor.recommend.policy import Policy
@@ -12,6 +13,8 @@ from advisor.recommend.words import pace_text
 from advisor.settings import RequestedSettings
 from advisor.speed import Speed
 from advisor.units import format_bytes
+
+_LARGE_COPIES_BYTES = 256 << 20  # below that nobody looks for them
 
 
 def warnings(
@@ -36,9 +39,12 @@ def warnings(
                 f"that the model was trained for; answers degrade there.",
             )
         )
+    derived = next((note for note in spec.notes if note.startswith(HEADS_DERIVED)), "")
+    if derived:
+        notes.append(Note("heads_derived", f"{derived[0].upper()}{derived[1:]}."))
     if spec.confidence == "assumed":
         text = f"The architecture '{spec.architecture}' is not measured"
-        detail = next((note for note in spec.notes), "plain attention is assumed")
+        detail = next((note for note in spec.notes if note != derived), "plain attention is assumed")
         notes.append(Note("assumed_architecture", f"{text}: {detail}.", spec.arch_rule or "no rule file"))
     if engine.confidence == "extrapolated":
         notes.append(
@@ -71,6 +77,7 @@ def warnings(
                 "which makes the compute buffer grow with the context.",
             )
         )
+    notes += _pipeline_warning(spec, engine, plan, budget)
     notes += _offload_warnings(spec, plan, policy, speed)
     kept, left = plan.host.extras["prompt_cache_bytes"], -host_over_bytes(plan, budget)
     if kept < 0:
@@ -99,6 +106,33 @@ def cache_ram_mib(plan: MemoryPlan, budget: Budget) -> int | None:
     ):
         return (left // 2 >> 20) // 256 * 256
     return None
+
+
+def pipeline_copies(spec: ModelSpec, engine: EngineSpec, plan: MemoryPlan, budget: Budget) -> int:
+    """How often each GPU keeps the inputs of a batch so that several can work in turns; 1 = they do not.
+
+    Source: llama.cpp b11434 src/llama-context.cpp, pipeline_parallel.
+    """
+    settings = plan.settings
+    whole = settings.n_gpu_layers > spec.n_layer_all and settings.kv_offload and settings.split_mode == "layer"
+    if len(plan.devices) < 2 or not whole or settings.tensor_overrides or settings.n_cpu_moe:
+        return 1
+    return min(engine.backends[limit.backend].pipeline_copies for limit in budget.devices)
+
+
+def _pipeline_warning(spec: ModelSpec, engine: EngineSpec, plan: MemoryPlan, budget: Budget) -> list[Note]:
+    copies, settings = pipeline_copies(spec, engine, plan, budget), plan.settings
+    if copies == 1 or not any(layer.has_cache and not layer.n_window for layer in spec.layers):
+        return []
+    mask = settings.n_ctx_seq * settings.n_ubatch * (2 if plan.flash_attn else 4)
+    if (copies - 1) * mask < _LARGE_COPIES_BYTES:
+        return []
+    text = (
+        f"Every GPU keeps {copies} copies of a batch's inputs, so that {len(plan.devices)} can work in turns: the "
+        f"attention mask of {settings.n_ctx_seq:,} x {settings.n_ubatch:,} tokens takes {format_bytes(copies * mask)} "
+        f"of compute on each instead of {format_bytes(mask)}; -ub {settings.n_ubatch // 2} halves it."
+    )
+    return [Note("pipeline_copies", text, "llama_cpp.toml: backends.cuda.pipeline_copies")]
 
 
 def _offload_warnings(spec: ModelSpec, plan: MemoryPlan, policy: Policy, speed: Speed) -> list[Note]:
