@@ -49,7 +49,7 @@ def command(words: tuple[str, ...], **values: Any) -> int:
         intent = intent._replace(turn=intent.turn._replace(depth_tokens=values["depth"], answer_tokens=0))
     speed = found.evaluator.when_full(judged, found.evaluator.speed(judged, intent))
     verdict = verdict_of(judged, judged.fits)
-    notes = warnings(spec, engine, request, judged.plan, budget, speed, policy)
+    notes = [*found.notes, *warnings(spec, engine, request, judged.plan, budget, speed, policy)]
     notes = [*overflow_notes(found.evaluator, judged, speed), *beside_notes(found.evaluator, judged), *notes]
     notes += [Note(*unused) for unused in unused_settings(request, spec, len(host.devices))]
     ignored = pasted.ignored if pasted else ()

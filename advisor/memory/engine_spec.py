@@ -105,6 +105,8 @@ EXTENSION_SCHEMA: dict[str, object] = {
         "server_kv_unified?": "bool",
         "flash_attn?": "str",
         "swa_full?": "bool",
+        "n_ctx_by_vram?": [["int"]],
+        "n_ctx_at_most_trained?": "bool",
     },
     "server?": {"prompt_cache_bytes?": "int", "context_checkpoints?": "int", "checkpoint_spacing_tokens?": "int"},
 }

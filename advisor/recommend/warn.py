@@ -55,17 +55,8 @@ def warnings(
                 "llama_cpp.toml: builds",
             )
         )
-    if settings.n_parallel > 1 and not settings.kv_unified:
-        notes.append(
-            Note(
-                "context_divided",
-                f"Each of {settings.n_parallel} slots gets {settings.n_ctx_seq:,} tokens of the {settings.n_ctx:,}.",
-            )
-        )
-    if settings.n_parallel > 1 and settings.kv_unified:
-        notes.append(
-            Note("context_shared", f"{settings.n_parallel} slots share one pool of {settings.n_ctx:,} tokens.")
-        )
+    if settings.n_parallel > 1:
+        notes.append(_slots_note(engine, plan))
     asked = request.n_ctx
     if asked and asked != settings.n_ctx:
         notes.append(Note("context_rounded", f"The engine rounds -c {asked:,} up to {settings.n_ctx:,}."))
@@ -74,7 +65,9 @@ def warnings(
             Note(
                 "flash_attention_off",
                 "Flash attention turns itself off for this model on this device, "
-                "which makes the compute buffer grow with the context.",
+                "which makes the compute buffer grow with the context; "
+                "a quantized V cache needs it too, so V stays f16"
+                + (", whatever OLLAMA_KV_CACHE_TYPE says." if engine.program == "ollama" else "."),
             )
         )
     notes += _pipeline_warning(spec, engine, plan, budget)
@@ -106,6 +99,31 @@ def cache_ram_mib(plan: MemoryPlan, budget: Budget) -> int | None:
     ):
         return (left // 2 >> 20) // 256 * 256
     return None
+
+
+def _slots_note(engine: EngineSpec, plan: MemoryPlan) -> Note:
+    """What one request can count on where several share the context."""
+    settings = plan.settings
+    slots = settings.n_parallel
+    cache = sum(device.cache_bytes for device in plan.devices) + plan.host.cache_bytes
+    if engine.program == "ollama":
+        text = (
+            f"OLLAMA_NUM_PARALLEL={slots} makes Ollama reserve num_ctx {slots} times: {slots} x {settings.n_ctx_seq:,} "
+            f"= {settings.n_ctx:,} tokens, {format_bytes(cache)} of cache. OLLAMA_NUM_PARALLEL=1 with the same num_ctx "
+            f"takes {format_bytes(cache // slots)}."
+        )
+        return Note("context_multiplied", text, "ollama.toml: source")
+    if settings.kv_unified:
+        text = (
+            f"{slots} slots share one pool of {settings.n_ctx:,} tokens: one request may fill it, several together run "
+            f'out of it, and the server then ends them with "Context size has been exceeded". '
+            f"With -np {slots} each would have {settings.n_ctx // slots:,} to itself."
+        )
+        return Note("context_shared", text)
+    text = f"Each of {slots} slots gets {settings.n_ctx_seq:,} tokens of the {settings.n_ctx:,}, and no request more"
+    if engine.program == "llama-server":
+        text += f"; -kvu makes them one pool, and -np 1 leaves all {settings.n_ctx:,} to one"
+    return Note("context_divided", f"{text}.")
 
 
 def pipeline_copies(spec: ModelSpec, engine: EngineSpec, plan: MemoryPlan, budget: Budget) -> int:
