@@ -64,6 +64,7 @@ def command(log: str | None, **values: Any) -> int:
             load, found, model, engine_name=values["engine"], rules_folder=values["rules_folder"]
         )
         notes += said
+    notes += _advice(found, load)
     overheads, problem = remember_overheads_of(found)
     notes += [problem] if problem else []
     learned = learn_from_log(
@@ -77,6 +78,17 @@ def command(log: str | None, **values: Any) -> int:
     else:
         _print_text(found, load, spec, rows, agrees, notes, learned)
     return EXIT_DIFFERS if agrees is False else 0
+
+
+def _advice(found: LoadLog, load: Load | None) -> list[str]:
+    """What the log tells of the build that costs speed."""
+    on_gpus, layers = load.offloaded if load is not None and load.offloaded else (0, 0)
+    if not found.blas or not 0 < on_gpus < layers:
+        return []
+    from advisor.app import App
+    from advisor.recommend.words import blas_text
+
+    return [f"{blas_text(App().engine(None))}."]
 
 
 def remember_overheads_of(found: LoadLog) -> tuple[list[dict[str, Any]], str | None]:

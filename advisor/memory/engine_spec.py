@@ -32,6 +32,7 @@ SCHEMA: dict[str, object] = {
             "mixed_inputs": "bool",
             "lookups_first": "bool",
             "equal_cache_types": ["str"],
+            "row_split": ["str"],
             "compute_spread": "number",
             "server_reserves_every_row": "bool",
             "has_load_mode": "bool",
@@ -62,9 +63,9 @@ SCHEMA: dict[str, object] = {
     "server": {
         "prompt_cache_bytes": "int",
         "context_checkpoints": "int",
-        "checkpoint_spacing_tokens": "int",
         "source": "str",
     },
+    "blas": {"prefill_tokens_per_s": "int", "prefill_without_tokens_per_s": "int", "source": "str"},
     "draft": {"n_max": {"*": "int"}, "cache_type": "str", "source": "str"},
     "projector": {
         "flash_attn_compute_capability": "number",
@@ -108,7 +109,7 @@ EXTENSION_SCHEMA: dict[str, object] = {
         "n_ctx_by_vram?": [["int"]],
         "n_ctx_at_most_trained?": "bool",
     },
-    "server?": {"prompt_cache_bytes?": "int", "context_checkpoints?": "int", "checkpoint_spacing_tokens?": "int"},
+    "server?": {"prompt_cache_bytes?": "int", "context_checkpoints?": "int"},
 }
 
 
@@ -164,6 +165,7 @@ class EngineSpec(NamedTuple):
     defaults: Mapping[str, Any]
     limits: Mapping[str, Any]
     server: Mapping[str, Any]
+    blas: Mapping[str, Any]
     draft: Mapping[str, Any]
     projector: Mapping[str, Any]
     spread: Mapping[str, float]  # half-widths of compute intervals
@@ -172,6 +174,7 @@ class EngineSpec(NamedTuple):
     repack_types: frozenset[str]
     repack_row_multiple: int
     backends: Mapping[str, BackendRules]
+    row_split: frozenset[str]  # backends that split the rows of a matrix over GPUs
 
 
 def parse_engine(document: Mapping[str, Any], build: int | None = None) -> EngineSpec:
@@ -195,6 +198,7 @@ def parse_engine(document: Mapping[str, Any], build: int | None = None) -> Engin
         defaults=document["defaults"],
         limits=document["limits"],
         server=document["server"],
+        blas=document["blas"],
         draft=document["draft"],
         projector=document["projector"],
         spread=document["spread"],
@@ -206,6 +210,7 @@ def parse_engine(document: Mapping[str, Any], build: int | None = None) -> Engin
             name: _backend(name, table, name in entry["equal_cache_types"])
             for name, table in document["backends"].items()
         },
+        row_split=frozenset(entry["row_split"]),
     )
 
 

@@ -12,7 +12,7 @@ from advisor.recommend.recommendation import Note
 from advisor.recommend.words import pace_text
 from advisor.settings import RequestedSettings
 from advisor.speed import Speed
-from advisor.units import format_bytes
+from advisor.units import MIB, format_bytes
 
 _LARGE_COPIES_BYTES = 256 << 20  # below that nobody looks for them
 
@@ -71,6 +71,8 @@ def warnings(
             )
         )
     notes += _pipeline_warning(spec, engine, plan, budget)
+    notes += _row_warning(engine, plan, budget)
+    notes += _edge_warning(plan, budget)
     notes += _offload_warnings(spec, plan, policy, speed)
     kept, left = plan.host.extras["prompt_cache_bytes"], -host_over_bytes(plan, budget)
     if kept < 0:
@@ -78,14 +80,7 @@ def warnings(
         notes.append(Note("prompt_cache_unlimited", text, "llama_cpp.toml: server"))
     mib = cache_ram_mib(plan, budget)
     if mib is not None:
-        notes.append(
-            Note(
-                "prompt_cache_fills_ram",
-                f"The server keeps old prompts in up to {format_bytes(kept)} of system memory; "
-                f"only {format_bytes(left)} is left: --cache-ram {mib} keeps them within that.",
-                "llama_cpp.toml: server",
-            )
-        )
+        notes.append(_ram_note(engine, plan, left, mib))
     return notes
 
 
@@ -99,6 +94,26 @@ def cache_ram_mib(plan: MemoryPlan, budget: Budget) -> int | None:
     ):
         return (left // 2 >> 20) // 256 * 256
     return None
+
+
+def _ram_note(engine: EngineSpec, plan: MemoryPlan, left: int, mib: int) -> Note:
+    """What the server keeps in system memory over time, and what would keep it within the `left` bytes."""
+    extras, slots = plan.host.extras, plan.settings.n_parallel
+    asked = plan.settings.beside.n_ctx_checkpoints
+    most = engine.server["context_checkpoints"] if asked is None else asked
+    keeps = f"up to {format_bytes(extras['prompt_cache_bytes'])} of old prompts"
+    cure = f"--cache-ram {mib}"
+    if extras["context_checkpoints_bytes"]:
+        one = extras["context_checkpoints_bytes"] // (most * slots)
+        for_slots = f" for each of {slots} slots" if slots > 1 else ""
+        keeps += (
+            f" and {format_bytes(extras['context_checkpoints_bytes'])} of checkpoints ({most} of {one / MIB:,.1f} MiB"
+            f"{for_slots})"
+        )
+        fewer = max(left - (mib << 20), 0) // (one * slots)
+        cure += f" --ctx-checkpoints {fewer}" if fewer < most else ""
+    text = f"The server keeps {keeps} in system memory; only {format_bytes(left)} is left: {cure} keeps it within that."
+    return Note("prompt_cache_fills_ram", text, "llama_cpp.toml: server")
 
 
 def _slots_note(engine: EngineSpec, plan: MemoryPlan) -> Note:
@@ -151,6 +166,49 @@ def _pipeline_warning(spec: ModelSpec, engine: EngineSpec, plan: MemoryPlan, bud
         f"of compute on each instead of {format_bytes(mask)}; -ub {settings.n_ubatch // 2} halves it."
     )
     return [Note("pipeline_copies", text, "llama_cpp.toml: backends.cuda.pipeline_copies")]
+
+
+def _row_warning(engine: EngineSpec, plan: MemoryPlan, budget: Budget) -> list[Note]:
+    """Split by rows: gone from most backends, and hard on the main GPU where it is left."""
+    settings, limits = plan.settings, budget.devices
+    if settings.split_mode != "row" or not limits:
+        return []
+    cache = [device.cache_bytes for device in plan.devices]
+    parts = " + ".join(format_bytes(n_bytes) for n_bytes in cache)
+    lacking = sorted({limit.backend for limit in limits} - engine.row_split)
+    if lacking:
+        text = (
+            f"{engine.name} b{engine.build} cannot split by rows on {' and '.join(lacking)} and will not load with "
+            f"-sm row; the figures are those of -sm layer, which splits the cache too ({parts})."
+        )
+        return [Note("row_split_gone", text, "llama_cpp.toml: builds.row_split")]
+    main = min(settings.main_gpu, len(limits) - 1)
+    need = plan.devices[main].planned_bytes - cache[main] + sum(cache)
+    over = need - limits[main].usable_bytes
+    fits = f", {format_bytes(over)} too much" if over > 0 else ""
+    text = (
+        f"With -sm row intermediate results lie on {limits[main].id}, and relatives such as ik_llama.cpp keep the "
+        f"whole cache there, {format_bytes(sum(cache))}: it then needs {format_bytes(need)}{fits}. -ts can give it "
+        f"fewer weights; -sm layer splits the cache ({parts})."
+    )
+    return [Note("row_split_main_gpu", text, "llama_cpp.toml: builds.row_split")]
+
+
+def _edge_warning(plan: MemoryPlan, budget: Budget) -> list[Note]:
+    """A card that the plan fits, but not with what must stay free."""
+    tight = [
+        (limit, limit.free_bytes - device.planned_bytes)
+        for device, limit in zip(plan.devices, budget.devices, strict=True)
+        if not limit.unified and limit.usable_bytes < device.planned_bytes <= limit.free_bytes
+    ]
+    if not tight:
+        return []
+    limit, left = tight[0]
+    text = (
+        f"It would load with {format_bytes(left)} left on {limit.id}, but a card that full spills into system memory "
+        f"without a word once it works, and answers get slower: {format_bytes(limit.margin_bytes)} should stay free."
+    )
+    return [Note("filled_to_the_edge", text, "policy.toml: margins")]
 
 
 def _offload_warnings(spec: ModelSpec, plan: MemoryPlan, policy: Policy, speed: Speed) -> list[Note]:
