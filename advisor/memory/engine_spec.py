@@ -17,6 +17,7 @@ _BACKEND_SCHEMA: dict[str, object] = {
     "flash_attn_pairs?": [["int"]],
     "flash_attn_head_multiple?": "int",
     "flash_attn_cache_types": ["str"],
+    "largest_allocations?": {"*": "int"},
     "overhead_bytes": "int",
     "overhead_low_bytes": "int",
     "overhead_high_bytes": "int",
@@ -131,6 +132,7 @@ class BackendRules(NamedTuple):
     overhead_low_bytes: int
     overhead_bytes: int
     overhead_high_bytes: int
+    largest_allocations: tuple[tuple[str, int], ...]  # (driver, bytes that it gives in one piece); empty = any
     equal_cache_types: bool  # its flash attention takes K and V of one type only
 
     def runs_flash_attn(self, head_size_k: int, head_size_v: int, n_gqa: int, *, masked: bool = True) -> bool:
@@ -247,5 +249,6 @@ def _backend(name: str, table: Mapping[str, Any], equal_cache_types: bool) -> Ba
         overhead_low_bytes=table["overhead_low_bytes"],
         overhead_bytes=table["overhead_bytes"],
         overhead_high_bytes=table["overhead_high_bytes"],
+        largest_allocations=tuple(table.get("largest_allocations", {}).items()),
         equal_cache_types=equal_cache_types,
     )

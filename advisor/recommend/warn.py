@@ -9,12 +9,11 @@ from advisor.model.spec import ModelSpec
 from advisor.recommend.budget import Budget, host_over_bytes
 from advisor.recommend.policy import Policy
 from advisor.recommend.recommendation import Note
+from advisor.recommend.warn_devices import device_warnings
 from advisor.recommend.words import pace_text
 from advisor.settings import RequestedSettings
 from advisor.speed import Speed
 from advisor.units import MIB, format_bytes
-
-_LARGE_COPIES_BYTES = 256 << 20  # below that nobody looks for them
 
 
 def warnings(
@@ -70,9 +69,7 @@ def warnings(
                 + (", whatever OLLAMA_KV_CACHE_TYPE says." if engine.program == "ollama" else "."),
             )
         )
-    notes += _pipeline_warning(spec, engine, plan, budget)
-    notes += _row_warning(engine, plan, budget)
-    notes += _edge_warning(plan, budget)
+    notes += device_warnings(spec, engine, plan, budget)
     notes += _offload_warnings(spec, plan, policy, speed)
     kept, left = plan.host.extras["prompt_cache_bytes"], -host_over_bytes(plan, budget)
     if kept < 0:
@@ -139,76 +136,6 @@ def _slots_note(engine: EngineSpec, plan: MemoryPlan) -> Note:
     if engine.program == "llama-server":
         text += f"; -kvu makes them one pool, and -np 1 leaves all {settings.n_ctx:,} to one"
     return Note("context_divided", f"{text}.")
-
-
-def pipeline_copies(spec: ModelSpec, engine: EngineSpec, plan: MemoryPlan, budget: Budget) -> int:
-    """How often each GPU keeps the inputs of a batch so that several can work in turns; 1 = they do not.
-
-    Source: llama.cpp b11434 src/llama-context.cpp, pipeline_parallel.
-    """
-    settings = plan.settings
-    whole = settings.n_gpu_layers > spec.n_layer_all and settings.kv_offload and settings.split_mode == "layer"
-    if len(plan.devices) < 2 or not whole or settings.tensor_overrides or settings.n_cpu_moe:
-        return 1
-    return min(engine.backends[limit.backend].pipeline_copies for limit in budget.devices)
-
-
-def _pipeline_warning(spec: ModelSpec, engine: EngineSpec, plan: MemoryPlan, budget: Budget) -> list[Note]:
-    copies, settings = pipeline_copies(spec, engine, plan, budget), plan.settings
-    if copies == 1 or not any(layer.has_cache and not layer.n_window for layer in spec.layers):
-        return []
-    mask = settings.n_ctx_seq * settings.n_ubatch * (2 if plan.flash_attn else 4)
-    if (copies - 1) * mask < _LARGE_COPIES_BYTES:
-        return []
-    text = (
-        f"Every GPU keeps {copies} copies of a batch's inputs, so that {len(plan.devices)} can work in turns: the "
-        f"attention mask of {settings.n_ctx_seq:,} x {settings.n_ubatch:,} tokens takes {format_bytes(copies * mask)} "
-        f"of compute on each instead of {format_bytes(mask)}; -ub {settings.n_ubatch // 2} halves it."
-    )
-    return [Note("pipeline_copies", text, "llama_cpp.toml: backends.cuda.pipeline_copies")]
-
-
-def _row_warning(engine: EngineSpec, plan: MemoryPlan, budget: Budget) -> list[Note]:
-    """Split by rows: gone from most backends, and hard on the main GPU where it is left."""
-    settings, limits = plan.settings, budget.devices
-    if settings.split_mode != "row" or not limits:
-        return []
-    cache = [device.cache_bytes for device in plan.devices]
-    parts = " + ".join(format_bytes(n_bytes) for n_bytes in cache)
-    lacking = sorted({limit.backend for limit in limits} - engine.row_split)
-    if lacking:
-        text = (
-            f"{engine.name} b{engine.build} cannot split by rows on {' and '.join(lacking)} and will not load with "
-            f"-sm row; the figures are those of -sm layer, which splits the cache too ({parts})."
-        )
-        return [Note("row_split_gone", text, "llama_cpp.toml: builds.row_split")]
-    main = min(settings.main_gpu, len(limits) - 1)
-    need = plan.devices[main].planned_bytes - cache[main] + sum(cache)
-    over = need - limits[main].usable_bytes
-    fits = f", {format_bytes(over)} too much" if over > 0 else ""
-    text = (
-        f"With -sm row intermediate results lie on {limits[main].id}, and relatives such as ik_llama.cpp keep the "
-        f"whole cache there, {format_bytes(sum(cache))}: it then needs {format_bytes(need)}{fits}. -ts can give it "
-        f"fewer weights; -sm layer splits the cache ({parts})."
-    )
-    return [Note("row_split_main_gpu", text, "llama_cpp.toml: builds.row_split")]
-
-
-def _edge_warning(plan: MemoryPlan, budget: Budget) -> list[Note]:
-    """A card that the plan fits, but not with what must stay free."""
-    tight = [
-        (limit, limit.free_bytes - device.planned_bytes)
-        for device, limit in zip(plan.devices, budget.devices, strict=True)
-        if not limit.unified and limit.usable_bytes < device.planned_bytes <= limit.free_bytes
-    ]
-    if not tight:
-        return []
-    limit, left = tight[0]
-    text = (
-        f"It would load with {format_bytes(left)} left on {limit.id}, but a card that full spills into system memory "
-        f"without a word once it works, and answers get slower: {format_bytes(limit.margin_bytes)} should stay free."
-    )
-    return [Note("filled_to_the_edge", text, "policy.toml: margins")]
 
 
 def _offload_warnings(spec: ModelSpec, plan: MemoryPlan, policy: Policy, speed: Speed) -> list[Note]:
