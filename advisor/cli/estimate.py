@@ -35,7 +35,6 @@ def command(words: tuple[str, ...], **values: Any) -> int:
     """Memory and speed of exactly these settings; what is not given has the engine's default."""
     from advisor.cli.judge_settings import judge_settings, not_used
     from advisor.memory.unused import unused_settings
-    from advisor.recommend.beside_notes import beside_notes
     from advisor.recommend.explain import summarize, verdict_of
     from advisor.recommend.overflow import overflow_notes
     from advisor.recommend.recommendation import Note
@@ -50,7 +49,11 @@ def command(words: tuple[str, ...], **values: Any) -> int:
     speed = found.evaluator.when_full(judged, found.evaluator.speed(judged, intent))
     verdict = verdict_of(judged, judged.fits)
     notes = [*found.notes, *warnings(spec, engine, request, judged.plan, budget, speed, policy)]
-    notes = [*overflow_notes(found.evaluator, judged, speed), *beside_notes(found.evaluator, judged), *notes]
+    if found.evaluator.beside is not None or judged.plan.settings.beside.mtp:
+        from advisor.recommend.beside_notes import beside_notes
+
+        notes = [*beside_notes(found.evaluator, judged), *notes]
+    notes = [*overflow_notes(found.evaluator, judged, speed), *notes]
     notes += [Note(*unused) for unused in unused_settings(request, spec, len(host.devices))]
     ignored = pasted.ignored if pasted else ()
     if verdict == "does_not_fit" and _fits_itself(request, pasted):
