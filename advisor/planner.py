@@ -72,9 +72,18 @@ class Planner:
         `smaller`: say what smaller quantizations would do where not everything fits the GPUs, which takes a moment.
         """
         quants = self._app.quant_rules if smaller else None
-        return recommend_on(
-            self.host, lambda host: self.evaluator(spec, beside, host), self.policy, intent, wishes, quants
-        )
+
+        def on(wishes: Wishes) -> tuple[Recommendation, HostSnapshot]:
+            return recommend_on(
+                self.host, lambda host: self.evaluator(spec, beside, host), self.policy, intent, wishes, quants
+            )
+
+        found = on(wishes)
+        if beside is None or beside.projector is None or not self.host.devices:
+            return found
+        from advisor.recommend.projector import place_projector
+
+        return place_projector(found, on, wishes, beside.projector, self.engine, self.host.devices[0])
 
     def search(
         self, spec: ModelSpec, intent: Intent, wishes: Wishes, host: HostSnapshot, beside: Beside | None = None

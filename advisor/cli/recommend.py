@@ -110,6 +110,8 @@ def command(model: str, **values: Any) -> int:
 
     from advisor.outputs.command import command_line
 
+    if engine.program != "llama-server" and answer.verdict != "does_not_fit":
+        answer = answer._replace(reasons=(*answer.reasons, *_own_names(answer, spec, host, engine)))
     line = None
     options = planner.options(answer, spec, host, wishes, values["mode"])
     if engine.program == "llama-server" and answer.verdict != "does_not_fit":
@@ -150,6 +152,22 @@ def command(model: str, **values: Any) -> int:
     if answer.verdict == "cpu" and n_devices and pinned.n_gpu_layers != 0:
         return EXIT_STATUS["partial"]  # there is a GPU, and it could not be used
     return EXIT_STATUS[answer.verdict]
+
+
+def _own_names(answer: Recommendation, spec: Any, host: Any, engine: Any) -> list[Note]:
+    """What an engine without llama.cpp's options must be told, and the context it would take by itself."""
+    from advisor.recommend.default_context import default_n_ctx
+
+    notes = []
+    default = default_n_ctx(engine, spec, host, answer.chosen.plan.settings.n_parallel)
+    if default is not None and default != answer.chosen.plan.settings.n_ctx:
+        text = f"Not told otherwise, {engine.name} takes {default:,} tokens here, whatever the model was trained for."
+        notes.append(Note("default_context", text, f"{engine.name.replace('-', '_')}.toml: defaults.n_ctx_by_vram"))
+    if engine.program == "ollama":
+        from advisor.outputs.ollama import in_ollamas_words
+
+        notes.append(Note("ollama_settings", in_ollamas_words(answer.chosen.plan)))
+    return notes
 
 
 def _check_safe(pinned: RequestedSettings) -> None:

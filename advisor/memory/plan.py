@@ -272,12 +272,10 @@ def _extras(spec: ModelSpec, settings: RunSettings, engine: EngineSpec) -> dict[
             for name, width in ((settings.cache_type_k, layer.k_width), (settings.cache_type_v, layer.v_width)):
                 kind = BY_NAME[name.lower()]
                 per_sequence += cells * width // kind.block_elements * kind.block_bytes
-    spacing = engine.server["checkpoint_spacing_tokens"]
     asked = settings.beside
     most = engine.server["context_checkpoints"] if asked.n_ctx_checkpoints is None else asked.n_ctx_checkpoints
-    count = min(max(most, 0), -(-settings.n_ctx_seq // spacing))
     ram = asked.cache_ram_mib
     return {
         "prompt_cache_bytes": engine.server["prompt_cache_bytes"] if ram is None else ram << 20 if ram >= 0 else -1,
-        "context_checkpoints_bytes": per_sequence * count * settings.n_parallel,
+        "context_checkpoints_bytes": per_sequence * max(most, 0) * settings.n_parallel,
     }

@@ -203,6 +203,11 @@ class Evaluator:
         """What the speeds rest on."""
         return self._speed.constants
 
+    @property
+    def beside(self) -> "Beside | None":
+        """What is loaded beside the model."""
+        return self._beside
+
     def tokens_per_s(self, judged: Judged, depth: int) -> float:
         """Decode speed of a candidate with `depth` tokens in the cache."""
         return 1 / self._speed.decode(judged.plan, depth, self._ram_left(judged)).seconds
