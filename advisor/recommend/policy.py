@@ -45,6 +45,7 @@ SCHEMA: dict[str, object] = {
         "typical_weights_share": "number 0.1..1",
         "smaller_quantizations": ["str 1.."],
     },
+    "together": {"most_models": "int 2.."},
     "warnings": {"dense_cliff_share": "number", "slow_tokens_per_s": "number", "much_loss_below_bits": "number"},
 }
 
@@ -70,6 +71,7 @@ class Policy(NamedTuple):
     cache_factor: Mapping[str, float]
     search: Mapping[str, Any]
     warnings: Mapping[str, float]
+    together: Mapping[str, int]
     intents: Mapping[str, Mapping[str, Any]]
 
     def intent(self, text: str) -> Intent:
@@ -99,5 +101,6 @@ def parse_policy(document: Mapping[str, Any]) -> Policy:
         cache_factor=document["cache_factor"],
         search=document["search"],
         warnings=document["warnings"],
+        together=document["together"],
         intents=document["intents"],
     )
