@@ -4,8 +4,6 @@ Wherever a member is planned, the others' plans or what is reserved for them com
 is never over it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 
@@ -14,11 +12,11 @@ from advisor.recommend.budget import Budget
 from advisor.recommend.cards import groups
 from advisor.recommend.evaluate import Evaluator, Judged
 from advisor.recommend.policy import Policy
-from advisor.recommend.search import Found, Ranked, Search
+from advisor.recommend.search import Found, Ranked, Search, Wishes
 from advisor.records import NamedTuple
 from advisor.together.shares import Load, less, load_of, only, over, total
 from advisor.together.types import Member
-from advisor.together.whole import WholeSearch, can_be_whole, least_whole, need_bytes, to_comfort
+from advisor.together.whole import WholeSearch, at_floor, can_be_whole, least_whole, need_bytes, to_comfort
 
 Team = tuple[Device, ...]
 EvaluatorFor = Callable[[Member, HostSnapshot, Budget, Evaluator | None], Evaluator]
@@ -55,9 +53,11 @@ class Arranger:
         budget: Budget,
         evaluator_for: EvaluatorFor,
         policy: Policy,
+        at_most: Callable[[Member], Wishes] = to_comfort,
     ) -> None:
+        """`at_most`: the wishes of a member before what is left is shared out."""
         self.members, self.host, self.budget, self.policy = tuple(members), host, budget, policy
-        self._evaluator_for = evaluator_for
+        self._evaluator_for, self._at_most = evaluator_for, at_most
         self._evaluators: dict[tuple[int, Team], Evaluator] = {}  # one of each, for what all of them share
         self._found: dict[tuple[object, ...], Found] = {}
         self._least: dict[tuple[object, ...], Judged | None] = {}
@@ -65,14 +65,14 @@ class Arranger:
     def search(self, index: int, team: Team, limits: Budget, *, whole: bool, capped: bool) -> Search:
         """The search for one member on some GPUs within `limits`, which are of the whole machine.
 
-        `capped`: no more context than is comfortable.
+        `capped`: no more context than every member gets first.
         """
         member = self.members[index]
         evaluator = self._evaluator_for(
             member, with_devices(self.host, team), only(limits, team), self._evaluators.get((index, team))
         )
         self._evaluators.setdefault((index, team), evaluator)
-        wishes = to_comfort(member) if capped else member.wishes
+        wishes = self._at_most(member) if capped else member.wishes
         kind = WholeSearch if whole else Search
         return kind(evaluator, self.policy, member.intent, wishes)
 
@@ -109,6 +109,15 @@ class Arranger:
             if best is not None:
                 return best
         return None
+
+    def fits(self, who: Sequence[int], more_ram_bytes: int = 0) -> bool:
+        """Whether these members fit in some way, with so much more system memory."""
+        budget = self.budget._replace(ram_available_bytes=self.budget.ram_available_bytes + more_ram_bytes)
+        other = Arranger(self.members, self.host, budget, self._evaluator_for, self.policy, at_floor)
+        other._evaluators = self._evaluators
+        able = [index for index in who if self.teams(index) and can_be_whole(self.members[index])]
+        ways = (whole for n_whole in range(len(able), -1, -1) for whole in combinations(able, n_whole))
+        return any(other._with_whole(who, whole, None) is not None for whole in ways)
 
     def _with_whole(self, who: Sequence[int], whole: tuple[int, ...], best: Arrangement | None) -> Arrangement | None:
         """The better one of `best` and the best arrangement in which exactly these are wholly on GPUs."""

@@ -1,7 +1,5 @@
 """What several models leave of a machine: sums per device and of system memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from advisor.host import Device

@@ -1,7 +1,5 @@
 """Models that share a machine, and the answer about them."""
 
-from __future__ import annotations
-
 from advisor.host import HostSnapshot
 from advisor.model.spec import ModelSpec
 from advisor.recommend.budget import Budget, Shortfall

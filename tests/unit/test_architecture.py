@@ -1,7 +1,7 @@
 """The arrows of the house and the purity of its core, held by walking every import of advisor/.
 
     leaves  errors units ggml_types settings host llama_flags rulebook whole_numbers (import leaves)
-    core    gguf_header -> model -> quants -> memory -> speed -> recommend -> together  (import leaves and the core before them)
+    core    gguf_header -> model -> quants -> memory -> speed -> recommend -> together  (leaves, the core before them)
     edges   hardware stores engines outputs managed configuration plots ... (leaves and core, never each other)
     wiring  registry app planner what_gpu keeper                            (import everything but faces)
     faces   cli daemon __main__                                       (import everything)
