@@ -12,11 +12,11 @@ from advisor.recommend.budget import Budget
 from advisor.recommend.cards import groups
 from advisor.recommend.evaluate import Evaluator, Judged
 from advisor.recommend.policy import Policy
-from advisor.recommend.search import Found, Ranked, Search, Wishes
+from advisor.recommend.search import Found, Ranked, Search
 from advisor.records import NamedTuple
 from advisor.together.shares import Load, less, load_of, only, over, total
 from advisor.together.types import Member
-from advisor.together.whole import WholeSearch, at_floor, can_be_whole, least_whole, need_bytes, to_comfort
+from advisor.together.whole import WholeSearch, can_be_whole, least_whole, need_bytes, to_comfort
 
 Team = tuple[Device, ...]
 EvaluatorFor = Callable[[Member, HostSnapshot, Budget, Evaluator | None], Evaluator]
@@ -53,11 +53,9 @@ class Arranger:
         budget: Budget,
         evaluator_for: EvaluatorFor,
         policy: Policy,
-        at_most: Callable[[Member], Wishes] = to_comfort,
     ) -> None:
-        """`at_most`: the wishes of a member before what is left is shared out."""
         self.members, self.host, self.budget, self.policy = tuple(members), host, budget, policy
-        self._evaluator_for, self._at_most = evaluator_for, at_most
+        self._evaluator_for = evaluator_for
         self._evaluators: dict[tuple[int, Team], Evaluator] = {}  # one of each, for what all of them share
         self._found: dict[tuple[object, ...], Found] = {}
         self._least: dict[tuple[object, ...], Judged | None] = {}
@@ -72,7 +70,7 @@ class Arranger:
             member, with_devices(self.host, team), only(limits, team), self._evaluators.get((index, team))
         )
         self._evaluators.setdefault((index, team), evaluator)
-        wishes = self._at_most(member) if capped else member.wishes
+        wishes = to_comfort(member) if capped else member.wishes
         kind = WholeSearch if whole else Search
         return kind(evaluator, self.policy, member.intent, wishes)
 
@@ -113,7 +111,7 @@ class Arranger:
     def fits(self, who: Sequence[int], more_ram_bytes: int = 0) -> bool:
         """Whether these members fit in some way, with so much more system memory."""
         budget = self.budget._replace(ram_available_bytes=self.budget.ram_available_bytes + more_ram_bytes)
-        other = Arranger(self.members, self.host, budget, self._evaluator_for, self.policy, at_floor)
+        other = Arranger(self.members, self.host, budget, self._evaluator_for, self.policy)
         other._evaluators = self._evaluators
         able = [index for index in who if self.teams(index) and can_be_whole(self.members[index])]
         ways = (whole for n_whole in range(len(able), -1, -1) for whole in combinations(able, n_whole))

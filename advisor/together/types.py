@@ -1,5 +1,7 @@
 """Models that share a machine, and the answer about them."""
 
+from typing import TYPE_CHECKING
+
 from advisor.host import HostSnapshot
 from advisor.model.spec import ModelSpec
 from advisor.recommend.budget import Budget, Shortfall
@@ -7,6 +9,9 @@ from advisor.recommend.policy import Intent
 from advisor.recommend.recommendation import Fix, Note, Recommendation
 from advisor.recommend.search import Wishes
 from advisor.records import NamedTuple
+
+if TYPE_CHECKING:
+    from advisor.memory.extras import Beside
 
 
 class Member(NamedTuple):
@@ -16,6 +21,7 @@ class Member(NamedTuple):
     spec: ModelSpec
     intent: Intent
     wishes: Wishes
+    beside: "Beside | None" = None
 
     @property
     def embeds(self) -> bool:

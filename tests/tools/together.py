@@ -27,7 +27,7 @@ def member(name: str, intent: str = "balanced", **pins: object) -> Member:
 def evaluator_for(one: Member, host: HostSnapshot, limits: Budget, like: Evaluator | None) -> Evaluator:
     """What judges one member within limits."""
     speed = SpeedModel(one.spec, host, speed_rules())
-    return Evaluator(one.spec, host, engine(), limits, speed, "server", like=like)
+    return Evaluator(one.spec, host, engine(), limits, speed, "server", one.beside, like=like)
 
 
 def together(host: HostSnapshot, *members: Member | str) -> Together:

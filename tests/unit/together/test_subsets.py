@@ -12,7 +12,6 @@ from tests.tools.machines import machine
 from tests.tools.together import named, over_budget, together
 
 SETS = (
-    (machine(4, ram_gib=32), ("llama33-70b-q4_k_m", "llama3-8b", "qwen3-8b")),
     (machine(24, ram_gib=64), ("llama33-70b-q4_k_m", "gpt-oss-120b", "llama3-8b")),
     (machine(ram_gib=16), ("llama3-8b", "qwen3-8b", "gemma3-12b")),
     (machine(8, ram_gib=16), ("mistral-small-24b", "gpt-oss-20b", "qwen3-8b")),
