@@ -178,16 +178,16 @@ def _check_sets(sets: Sequence[Path], read: Mapping[Path, Mapping[str, Any]], or
     names: set[str] = set()
     for spot in sets:
         fields = read[spot]
+        named: Path = (*spot, "name")
+        aimed: Path = (*spot, "targets")
         if fields["name"] in names:
-            complain(
-                *origins[(*spot, "name")], f'two [[set]] are called "{printable(fields["name"])}"; rename one of them.'
-            )
+            complain(*origins[named], f'two [[set]] are called "{printable(fields["name"])}"; rename one of them.')
         names.add(fields["name"])
         for target in fields.get("targets", ()):
             if target not in targets:
                 cure = nearest(target, targets) if targets else "there is no target; add one or take targets out."
                 complain(
-                    *origins[(*spot, "targets")],
+                    *origins[aimed],
                     f'[[set]] "{printable(fields["name"])}" has the unknown target {excerpt(target)!r}; {cure}',
                 )
 
