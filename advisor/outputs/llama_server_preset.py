@@ -57,15 +57,15 @@ class LlamaServerPreset(Format):
     def grouped(self, sets: Mapping[str, Sequence[str]]) -> tuple[dict[Slot, Value], list[str]]:
         """Nothing: the router takes `models-max` out of every section (server-models.cpp, unset_reserved_args).
 
-        It is an option of the router's own command line, or LLAMA_ARG_MODELS_MAX.
+        It is an option of the router's own command line, or LLAMA_ARG_MODELS_MAX; llama.cpp's config.ini has it too.
         """
         if not sets:
             return {}, []
         name, ids = max(sets.items(), key=lambda each: len(each[1]))
         return {}, [
             f"start llama-server's router with --models-max {len(ids)} (or LLAMA_ARG_MODELS_MAX={len(ids)}), which a "
-            f"preset cannot say: the {len(ids)} models of the set {excerpt(name)} then stay loaded, and a model that "
-            "is not in it takes the place of one of them."
+            f"preset cannot say and a target llama-config-ini can: the {len(ids)} models of the set {excerpt(name)} then "
+            "stay loaded, and a model that is not in it takes the place of one of them."
         ]
 
     def _parse(self, text: str) -> dict[Slot, Value]:

@@ -91,6 +91,19 @@ def test_the_router_is_told_by_an_option_what_a_preset_cannot_say(world: World) 
     assert [len(target["notes"]) for target in document["targets"]] == [1]
 
 
+def test_llama_cpps_own_config_says_how_many_stay_loaded_and_undo_restores_it(world: World) -> None:
+    add(world, "a.gguf", "b.gguf")
+    config = world.home / ".config/llama.cpp/config.ini"
+    config.parent.mkdir(parents=True)
+    config.write_text("# mine\n[*]\nthreads = 4  ; stays\n")
+    world.configure(f'format = "llama-config-ini"\npath = "{config}"', more=DAILY)
+    world.apply()
+    assert "models-max = 2" in config.read_text()
+    assert world.slots(config, "llama-config-ini")[("*", "threads")] == "4"
+    world.run("undo", "--all")
+    assert config.read_text() == "# mine\n[*]\nthreads = 4  ; stays\n"
+
+
 def test_only_in_the_targets_that_it_names(world: World) -> None:
     add(world, "a.gguf", "b.gguf")
     world.configure(more=f'{LONG}\n{DAILY}\ntargets = ["swap"]', swap=SWAP, router=ROUTER)

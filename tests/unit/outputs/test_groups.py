@@ -100,6 +100,15 @@ def test_the_preset_says_which_option_the_router_needs():
     assert load("llama-server-preset").grouped({}) == ({}, [])
 
 
-@pytest.mark.parametrize("name", sorted(set(OUTPUTS) - {"llama-swap", "llama-server-preset"}))
+def test_llama_cpps_own_config_can_say_it():
+    """common/arg.cpp applies its [*] to every option of every tool, models-max of the router among them."""
+    output = load("llama-config-ini")
+    slots, said = output.grouped({"a": ["x", "y"], "daily": ["x", "y", "z"]})
+    assert (slots, said) == ({("*", "models-max"): "3"}, [])
+    assert output.grouped({}) == ({}, [])
+    assert output.edit("[*]\nthreads = 4\n", slots) == "[*]\nthreads = 4\nmodels-max = 3\n"
+
+
+@pytest.mark.parametrize("name", sorted(set(OUTPUTS) - {"llama-swap", "llama-server-preset", "llama-config-ini"}))
 def test_other_programs_load_what_they_are_asked_for(name):
     assert load(name).grouped(SETS) == ({}, [])
