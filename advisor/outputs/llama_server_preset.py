@@ -64,8 +64,8 @@ class LlamaServerPreset(Format):
         name, ids = max(sets.items(), key=lambda each: len(each[1]))
         return {}, [
             f"start llama-server's router with --models-max {len(ids)} (or LLAMA_ARG_MODELS_MAX={len(ids)}), which a "
-            f"preset cannot say and a target llama-config-ini can: the {len(ids)} models of the set {excerpt(name)} then "
-            "stay loaded, and a model that is not in it takes the place of one of them."
+            f"preset cannot say and a target llama-config-ini can: the {len(ids)} models of the set {excerpt(name)} "
+            "then stay loaded, and a model that is not in it takes the place of one of them."
         ]
 
     def _parse(self, text: str) -> dict[Slot, Value]:

@@ -46,6 +46,7 @@ SCHEMA: dict[str, object] = {
         "smaller_quantizations": ["str 1.."],
     },
     "together": {"most_models": "int 2.."},
+    "beside": {"pictures_per_turn": "number 0..", "draft_acceptance": "number 0..0.99"},
     "warnings": {"dense_cliff_share": "number", "slow_tokens_per_s": "number", "much_loss_below_bits": "number"},
 }
 
@@ -72,6 +73,7 @@ class Policy(NamedTuple):
     search: Mapping[str, Any]
     warnings: Mapping[str, float]
     together: Mapping[str, int]
+    beside: Mapping[str, float]
     intents: Mapping[str, Mapping[str, Any]]
 
     def intent(self, text: str) -> Intent:
@@ -102,5 +104,6 @@ def parse_policy(document: Mapping[str, Any]) -> Policy:
         search=document["search"],
         warnings=document["warnings"],
         together=document["together"],
+        beside=document["beside"],
         intents=document["intents"],
     )

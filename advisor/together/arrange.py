@@ -12,11 +12,12 @@ from advisor.recommend.budget import Budget
 from advisor.recommend.cards import groups
 from advisor.recommend.evaluate import Evaluator, Judged
 from advisor.recommend.policy import Policy
-from advisor.recommend.search import Found, Ranked, Search
+from advisor.recommend.search import Ranked, Search, Wishes
 from advisor.records import NamedTuple
+from advisor.together.placing import Placing, placings
 from advisor.together.shares import Load, less, load_of, only, over, total
 from advisor.together.types import Member
-from advisor.together.whole import WholeSearch, can_be_whole, least_whole, need_bytes, to_comfort
+from advisor.together.whole import WholeSearch, can_be_whole, least_whole, need_bytes, need_on_gpus, to_comfort
 
 Team = tuple[Device, ...]
 EvaluatorFor = Callable[[Member, HostSnapshot, Budget, Evaluator | None], Evaluator]
@@ -57,30 +58,50 @@ class Arranger:
         self.members, self.host, self.budget, self.policy = tuple(members), host, budget, policy
         self._evaluator_for = evaluator_for
         self._evaluators: dict[tuple[int, Team], Evaluator] = {}  # one of each, for what all of them share
-        self._found: dict[tuple[object, ...], Found] = {}
+        self._found: dict[tuple[object, ...], Ranked | None] = {}
         self._least: dict[tuple[object, ...], Judged | None] = {}
 
-    def search(self, index: int, team: Team, limits: Budget, *, whole: bool, capped: bool) -> Search:
+    def search(
+        self, index: int, team: Team, limits: Budget, *, whole: bool, capped: bool, wishes: Wishes | None = None
+    ) -> Search:
         """The search for one member on some GPUs within `limits`, which are of the whole machine.
 
-        `capped`: no more context than every member gets first.
+        `capped`: no more context than every member gets first. `wishes`: with a place for what is beside the model.
         """
         member = self.members[index]
         evaluator = self._evaluator_for(
             member, with_devices(self.host, team), only(limits, team), self._evaluators.get((index, team))
         )
         self._evaluators.setdefault((index, team), evaluator)
-        wishes = to_comfort(member) if capped else member.wishes
+        if wishes is not None:
+            member = member._replace(wishes=wishes)
         kind = WholeSearch if whole else Search
-        return kind(evaluator, self.policy, member.intent, wishes)
+        return kind(evaluator, self.policy, member.intent, to_comfort(member) if capped else member.wishes)
+
+    def placings(self, index: int, team: Team) -> list[Wishes]:
+        """The member's wishes with each place that what is beside it may have."""
+        member = self.members[index]
+        return placings(member.wishes, member.beside) if team else [member.wishes]
 
     def best(self, index: int, team: Team, limits: Budget, *, whole: bool) -> Ranked | None:
         """The best that one member can have there with no more context than is comfortable, None where nothing fits."""
         key = (index, team, only(limits, team), whole)
         if key not in self._found:
-            self._found[key] = self.search(index, team, limits, whole=whole, capped=True).run()
-        pool = self._found[key].pool
-        return pool[0] if pool else None
+            found = []
+            for wishes in self.placings(index, team):
+                search = self.search(index, team, limits, whole=whole, capped=True, wishes=wishes)
+                found += [self.priced(index, search, ranked) for ranked in search.run().pool[:1]]
+            self._found[key] = min(found, key=lambda ranked: ranked.cost, default=None)
+        return self._found[key]
+
+    def priced(self, index: int, search: Search, ranked: Ranked) -> Ranked:
+        """A candidate with what the place of its projector and its draft model does to a turn."""
+        member, evaluator = self.members[index], search.evaluator
+        if member.beside is None:
+            return ranked
+        placing = Placing(member.spec, member.beside, evaluator.constants, evaluator.engine, self.policy, member.intent)
+        factor = placing.factor(ranked.judged.plan.settings.beside, ranked.speed)
+        return ranked._replace(cost=ranked.cost * factor)
 
     def teams(self, index: int) -> list[Team]:
         """The sets of GPUs that a member may get, none of them empty."""
@@ -174,8 +195,12 @@ class Arranger:
         alone = len(team) == 1
         key = (index, team, None if alone else only(limits, team))
         if key not in self._least:
-            search = self.search(index, team, self.budget if alone else limits, whole=True, capped=True)
-            self._least[key] = least_whole(search)
+            within = self.budget if alone else limits
+            ways = (
+                least_whole(self.search(index, team, within, whole=True, capped=True, wishes=wishes))
+                for wishes in self.placings(index, team)
+            )
+            self._least[key] = min((way for way in ways if way is not None), key=need_on_gpus, default=None)
         return self._least[key]
 
     def _aside(self, index: int) -> Load | None:

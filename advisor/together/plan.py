@@ -13,6 +13,7 @@ from advisor.recommend.recommend import nearest_miss, recommend_found
 from advisor.recommend.search import Found
 from advisor.together.arrange import Arrangement, Arranger, EvaluatorFor, Seated
 from advisor.together.notes import notes_of, without_alone
+from advisor.together.placing import placed_as
 from advisor.together.shares import less, total
 from advisor.together.types import Lack, Member, Seat, Together
 from advisor.together.whole import resident
@@ -113,7 +114,8 @@ def _grown(
     for index in who:
         seat = seats[index]
         limits = less(arranger.budget, total(seats[other].load for other in who if other != index))
-        search = arranger.search(index, seat.team, limits, whole=seat.whole, capped=False)
+        wishes = placed_as(arranger.members[index].wishes, seat.ranked.judged.request)
+        search = arranger.search(index, seat.team, limits, whole=seat.whole, capped=False, wishes=wishes)
         found = search.run()
         settled = search.rank([search.evaluator.judge(seat.ranked.judged.request)])
         pool = sorted((*found.pool, *settled), key=lambda ranked: ranked.cost)  # stable: the longer one stays first

@@ -46,6 +46,11 @@ def least_whole(search: Search) -> Judged | None:
     return min(tried, key=need_bytes, default=None)
 
 
+def need_on_gpus(judged: Judged) -> int:
+    """What a plan takes of GPUs."""
+    return sum(device.planned_bytes for device in judged.plan.devices)
+
+
 def need_bytes(judged: Judged) -> int:
     """Everything that a plan takes anywhere."""
     return sum(device.planned_bytes for device in judged.plan.devices) + judged.plan.host.planned_bytes

@@ -41,7 +41,7 @@ def planned_anew(one: Member, seat: Seat) -> MemoryPlan:
     request = seat.answer.chosen.request
     devices = seat.host.devices
     settings = resolve_settings(request, one.spec, engine(), tool="server", n_devices=len(devices))
-    return plan_memory(one.spec, settings, engine(), devices)
+    return plan_memory(one.spec, settings, engine(), devices, beside=one.beside)
 
 
 def sums(answer: Together) -> tuple[Mapping[str, int], int]:
