@@ -55,8 +55,10 @@ def command(models: tuple[str, ...], **values: Any) -> int:
     """Settings for MODEL on this machine: what fits, how fast, why, and what else was tried.
 
     MODEL is a .gguf file, any shard, a folder, a header snapshot, an Ollama name:tag or a Hugging Face org/repo:QUANT.
-    With --together there are several: each gets settings of its own, and wishes and settings are for the first.
     Exit status: 0 fits, 3 fits only in part, 4 does not fit, 2 wrong usage, 1 any other error.
+
+    With --together several models share the machine, each with settings of its own; wishes and settings given here are
+    for the first, the main one. Exit status: 0 all fit wholly, 3 some only in part, 4 not all fit.
     """
     from advisor.app import App
     from advisor.memory.unused import unused_settings

@@ -73,7 +73,7 @@ class Evaluator:
 
     def of(self, spec: ModelSpec) -> "Evaluator":
         """What judges the same model in another quantization with everything else the same."""
-        speed = SpeedModel(spec, self.host, {}, self._speed.constants)
+        speed = SpeedModel(spec, self.host, {}, self._speed.machine)
         return Evaluator(
             spec, self.host, self.engine, self.budget, speed, self._tool, self._beside, self._overheads, self
         )

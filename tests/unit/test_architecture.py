@@ -21,6 +21,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "advisor"
 MAX_LINES = 330
 
 LEAVES = (
+    "calibration",
     "errors",
     "units",
     "ggml_types",
@@ -36,9 +37,9 @@ LEAVES = (
 CORE = ("gguf_header", "model", "quants", "memory", "speed", "recommend", "together")  # in the order of the arrows
 EDGES = (
     "hardware", "stores", "engines", "outputs", "managed", "configuration",
-    "overheads", "plots", "rule_folders", "state", "watch",
+    "calibration_file", "overheads", "plots", "rule_folders", "state", "watch",
 )  # fmt: skip
-WIRING = ("registry", "app", "planner", "joint", "steady", "keeper", "what_gpu")
+WIRING = ("registry", "app", "calibrated", "planner", "joint", "steady", "keeper", "what_gpu")
 FACES = ("cli", "daemon", "__main__")
 ROOMS = (*LEAVES, *CORE, *EDGES, *WIRING, *FACES)
 
