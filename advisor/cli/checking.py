@@ -105,7 +105,7 @@ def _check(
     expected = predictor(after, spec.n_ctx_train or 4096)
     done: Checked = check_model(
         binary, spec.path, spec.n_ctx_train, lambda n: n * expected.prefill_seconds(n),
-        patience_s=min(CHECK_PROMPT_S, seconds / 4), layers=layers, device=device,
+        patience_s=min(CHECK_PROMPT_S, seconds / 2), layers=layers, device=device,
     )  # fmt: skip
     was, now = predictor(before, done.n_ctx), predictor(after, done.n_ctx)
     figures = [
