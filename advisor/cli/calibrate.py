@@ -125,8 +125,9 @@ def _measure(app: App, model: str | None, folder: str, values: dict[str, Any]) -
             notes.append("The memory's speed cannot be measured here.")
         disks = steps.measure_disks(steps.model_folders(reports, values["folders"]))
         tried = None
+        seconds = values["seconds"] or _DEFAULT_SECONDS
         if engines:
-            tried, problems = _trials(app, reports, engines, values["seconds"] or _DEFAULT_SECONDS, progress)
+            tried, problems = _trials(app, reports, engines, seconds, progress)
             notes += problems
         anew = tried is not None or before is None or before.cpu is None  # what runs on the CPU are relative to
         calibration = Calibration(
@@ -141,7 +142,7 @@ def _measure(app: App, model: str | None, folder: str, values: dict[str, Any]) -
             progress.show("checking with a model", 1, 2)
             used = (tried.binary,) if tried is not None else engines
             to_run = spec if spec is not None else steps.small_model(app, reports)
-            check, calibration, said = check_with(app, host, calibration, used, to_run)
+            check, calibration, said = check_with(app, host, calibration, used, to_run, seconds)
             notes += [note for note in said if note not in notes]
     unkept = save_calibration(folder, calibration)
     notes += [unkept] if unkept else []

@@ -21,7 +21,7 @@ from advisor.units import round_up
 
 STEPS = 12  # tokens that are timed at once
 _REPEATS = (5, 15)  # at least, and at most where the machine is not quiet
-_PATIENCE_S = 10.0  # for all of them
+_PATIENCE_S = 8.0  # for all of them
 _QUIET = 0.03  # between the best and the middle repeat
 _FIRST_TOKEN = 300  # of the prompts: an ordinary one in every vocabulary
 _ANSWER_LIMIT_S = 120.0

@@ -16,7 +16,7 @@ import pytest
 
 pytestmark = pytest.mark.engine
 
-SECONDS = 90  # for a command; on a machine that does nothing else a quarter of it is enough
+SECONDS = 240  # for a command; on a machine that does nothing else a tenth of it is enough
 
 
 @pytest.fixture
@@ -36,28 +36,21 @@ def advisor(*words: object) -> dict[str, Any]:
     return document
 
 
-def trial_folders() -> set[Path]:
-    memory = Path("/dev/shm")
-    return {path.parent for path in memory.glob("advisor-*/trial.gguf")} if memory.is_dir() else set()
-
-
-def children_of_servers() -> set[int]:
-    """Processes that were started as advisor starts the package's server."""
-    found = set()
+def engines_in(room: Path) -> list[int]:
+    """Processes of this test, told by their folder for temporary files."""
+    found = []
     for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
             try:
-                words = (entry / "cmdline").read_bytes()
+                if b"TMPDIR=" + os.fsencode(room) in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
             except OSError:
                 continue
-            if b"import xllamacpp as x\n" in words and f"PPid:\t{os.getpid()}" not in (entry / "status").read_text():
-                found.add(int(entry.name))
     return found
 
 
-def test_a_real_machine(gemma3_270m_path, room):
-    pytest.importorskip("xllamacpp")
-    before = children_of_servers(), trial_folders()
+def test_a_real_machine(gemma3_270m_path, xllamacpp_server, room, tmp_path):
+    """Calibrated, then a server that runs is asked, then the log of that server is read."""
     words = ["estimate", gemma3_270m_path, "-c", "4096", "-np", "1", "--no-gpu"]
     assert advisor(*words)["speed"]["confidence"] != "calibrated"
     document = advisor("calibrate", gemma3_270m_path, "--engine-binary", "xllamacpp", "--seconds", "5")
@@ -77,34 +70,25 @@ def test_a_real_machine(gemma3_270m_path, room):
     assert check["figures"][0]["what"] == "decode"
     assert all(figure["measured_tokens_per_s"] > 0 for figure in check["figures"])
     assert all(figure["after_tokens_per_s"] > 0 for figure in check["figures"])
-    (run,) = document["runs"]
-    assert run["device"] == "cpu"
 
     assert advisor(*words)["speed"]["confidence"] == "calibrated"
     kept = json.loads(Path(document["kept_in"]).read_text())
     assert kept["cpu"] == cpu
     assert advisor("hardware", "--no-gpu")["calibration"] == kept
     assert list(room.iterdir()) == []
-    assert (children_of_servers(), trial_folders()) == before
+    assert engines_in(room) == []
 
-
-def test_a_real_server_and_its_log(gemma3_270m_path, xllamacpp_server, tmp_path):
-    """A server that runs teaches when it is asked, and by its log when it has answered others."""
-    settings = {"model": gemma3_270m_path, "n_ctx": 2048, "n_parallel": 1}
-    with xllamacpp_server(settings) as server:
+    with xllamacpp_server({"model": gemma3_270m_path, "n_ctx": 512, "n_parallel": 1}) as server:
+        assert len(engines_in(room)) > 0  # so the search above can find something
         asked = advisor("calibrate", "--url", server.url)
-        for number in range(3):
-            server.complete(f"{number} times a hundred words about the sea. " * 20, n_predict=33)
+        server.complete("A few words about the sea. " * 20, n_predict=33)
     assert asked["model"]["path"] == str(gemma3_270m_path)
-    assert all(figure["measured_tokens_per_s"] > 0 for figure in asked["figures"])
+    assert asked["learned"]["device"] == "cpu"
     log = tmp_path / "log"
     log.write_text(server.log_text())
     observed = advisor("observe", log)
-    # all requests but those of a token or two: advisor's own and the three
-    assert observed["speed"]["requests"] > 3
-    learned = observed["speed"]["learned"]
-    assert learned["device"] == "cpu"
-    assert learned["prefill_factors"]
-    (run,) = advisor("hardware", "--no-gpu")["calibration"]["runs"]
-    assert run["n_seen"] == asked["learned"]["n_seen"] + learned["n_seen"]
-    assert run["build"] == asked["learned"]["build"] == learned["build"]
+    assert observed["speed"]["requests"] > 4  # those of advisor too
+    assert observed["speed"]["learned"]["device"] == "cpu"
+    runs = advisor("hardware", "--no-gpu")["calibration"]["runs"]
+    assert {run["quantization"] for run in runs} == {"Q4_K_M"}
+    assert sum(len(run["decode_factors"]) for run in runs) == len(document["runs"]) + 2

@@ -106,8 +106,9 @@ def test_what_time_was_not_enough_for(calibrated):
     done = {entry["type"] for entry in calibrated.first["trials"]["timed"] if entry["what"] == "type"}
     assert "type f32" in left
     assert {f"type {name}" for name in done}.isdisjoint(left)
-    assert "no time left for " in calibrated.second.out
-    assert "--seconds gives more" in calibrated.second.out
+    text = " ".join(calibrated.second.out.split())
+    assert "no time left for " in text
+    assert "f32; --seconds gives more" in text
 
 
 def test_before_and_after_are_held_against_the_engine(calibrated):
@@ -123,7 +124,7 @@ def test_before_and_after_are_held_against_the_engine(calibrated):
     assert empty["after_error"] == pytest.approx(
         empty["after_tokens_per_s"] / empty["measured_tokens_per_s"] - 1, abs=1e-3
     )
-    assert deep["tokens"] > 500
+    assert deep["tokens"] > 200
     assert abs(deep["after_error"]) < deep["before_error"]
     assert prompt["tokens"] == pytest.approx(deep["tokens"], abs=20)
 
