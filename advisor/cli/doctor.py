@@ -221,7 +221,7 @@ def _ollama_lines() -> list[str]:
     if kind not in ("", "f16") and flash.lower() not in ("1", "true"):
         text = f"OLLAMA_KV_CACHE_TYPE={kind} counts for nothing without OLLAMA_FLASH_ATTENTION=1"
         lines.append(f"mind: {text}: releases with a runner of their own keep f16 without a word; set both.")
-    if slots.isdigit() and int(slots) > 1:
+    if slots.isdecimal() and int(slots) > 1:
         lines.append(f"mind: OLLAMA_NUM_PARALLEL={slots} makes every model reserve its num_ctx {slots} times.")
     return lines
 

@@ -99,4 +99,4 @@ def _port_of(words: list[str]) -> int:
             port = following
         elif word.startswith("--port="):
             port = word.removeprefix("--port=")
-    return int(port) if port.isdigit() and len(port) < 6 else 0
+    return int(port) if port.isdecimal() and len(port) < 6 else 0

@@ -125,7 +125,8 @@ def counts(_: Path) -> Made:
             yield valued(key, kind, value, "ModelError")
     for key in PLAIN_COUNTS:
         for value in (0, 1, 2**31, 2**39):
-            yield valued(key, "uint64", value, PLANNED)
+            beyond = value == 2**39 and key == PLAIN_COUNTS[0]  # more than any buffer can be
+            yield valued(key, "uint64", value, "ImpossibleModelError" if beyond else PLANNED)
         short = "ModelError" if key in PLAIN_COUNTS[:2] else PLANNED  # one for each block
         yield valued(key, "array", {"array": "int32", "values": [0]}, short)
         yield valued(key, "array", {"array": "int32", "values": [0] * 99}, PLANNED)
@@ -133,7 +134,7 @@ def counts(_: Path) -> Made:
         for kind, value in NOT_COUNTS:
             broken = kind == "float32" and key == UNUSED[0]
             yield valued(key, kind, value, "ImpossibleModelError" if broken else PLANNED)
-    for value, answer in ((0, "ContradictionError"), (1, PLANNED), (2**31, PLANNED), (2**39, PLANNED)):
+    for value, answer in ((0, "ContradictionError"), (1, PLANNED), (2**31, PLANNED), (2**39, "ImpossibleModelError")):
         yield valued("attention.head_count", "uint64", value, answer)
     yield valued("attention.head_count", "array", {"array": "int32", "values": [0] * 99}, "ContradictionError")
     for value, answer in ((0, "ModelError"), (1, "ContradictionError"), (2**39, "ContradictionError")):
