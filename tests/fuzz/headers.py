@@ -27,8 +27,7 @@ from tests.tools import gguf_files as files
 ZOO = Path(__file__).resolve().parents[1] / "data/zoo"
 MODELS = (
     "small-llama", "small-qwen3moe", "small-gemma3", "small-gptoss", "small-qwen3next", "small-ds2", "small-falconh1",
-    "mamba-2.8b", "rwkv6-7b", "rwkv7-2.9b", "bert-large", "lfm2-1.2b", "gemma3n-e4b", "minicpm3-4b", "llama4-scout",
-    "qwen2vl-7b", "minimax01",
+    "mamba-2.8b", "rwkv7-2.9b", "lfm2-1.2b", "gemma3n-e4b", "minicpm3-4b",
 )  # fmt: skip
 EDGES = (0, 1, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1, 2, 3, 5, 31, 64, 65535)
 KEYS = (
@@ -193,7 +192,7 @@ def planned(data: bytes) -> None:
         hold(all(read >= 0 for read in (*plan.read_device_bytes, plan.read_host_bytes)), "negative bytes", plan)
 
     judged(plan)
-    if choices.number(8) == 1:
+    if choices.number(32) == 1:  # seconds with every branch counted
         planner = Planner(app, host, engine)
         judged(lambda: planner.recommend(spec, planner.intent("balanced"), Wishes(asked, None, None, None)))
 
