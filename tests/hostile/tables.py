@@ -83,7 +83,7 @@ def offsets(_: Path) -> Made:
 
 
 def published(_: Path) -> Made:
-    """What others have published as bytes, one by one; the numbers are those of the list in README.md."""
+    """What others have published as bytes, one by one, by the report."""
     llama = kv("general.architecture", "string", "llama")
     for label, data, answer in (
         ("ferrox#24", b"GGUF\3\0\0\0" + bytes(8) + (500_000_000).to_bytes(8, "little"), "CountTooLargeError"),
