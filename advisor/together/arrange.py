@@ -118,7 +118,7 @@ class Arranger:
         """The best seats for these members, in the order of their rank; None where they do not all fit.
 
         As many as possible are wholly on GPUs; of several ways that which is best for the first member, then for the
-        second and so on, and at last that where fewer members share a GPU.
+        second and so on, then that where fewer members share a GPU, and at last that which leaves the first most.
         """
         able = [index for index in who if self.teams(index) and can_be_whole(self.members[index])]
         for n_whole in range(len(able), -1, -1):
@@ -247,7 +247,9 @@ class Arranger:
             costs = [seats[i].ranked.cost for i in who[: len(seats)] if i in seats]
             if best is not None and order is None and tuple(costs) > best.key[: len(costs)]:
                 return None
-        found = Arrangement(seats, (*(seats[index].ranked.cost for index in who), _n_shared(seats)))
+        left = less(self.budget, total(seat.load for seat in seats.values()))
+        spare = (-sum(limit.usable_bytes for limit in only(left, seats[index].team).devices) for index in who)
+        found = Arrangement(seats, (*(seats[index].ranked.cost for index in who), _n_shared(seats), *spare))
         return found if best is None or found.key < best.key else None
 
     def _seat(self, index: int, team: Team | None, limits: Budget) -> Seated | None:

@@ -92,6 +92,12 @@ def test_different_cards_where_both_have_what_they_want_there():
     assert all(len(seat.host.devices) == 1 for seat in answer.seats if seat is not None)
 
 
+def test_who_must_share_does_so_where_the_main_model_has_most():
+    """Three models on two cards: the small one goes to the second's card."""
+    answer = together(machine(16, 16), "llama3-8b", "qwen3-8b", "llama3-1b")
+    assert [seat.host.devices[0].id for seat in answer.seats if seat is not None] == ["CUDA0", "CUDA1", "CUDA1"]
+
+
 def test_one_card_is_shared_where_the_other_is_too_small():
     answer = together(machine(2, 24), "llama3-8b", "qwen3-8b")
     assert [[card.id for card in seat.host.devices] for seat in answer.seats if seat is not None] == [["CUDA1"]] * 2
