@@ -130,7 +130,7 @@ def command(models: tuple[str, ...], **values: Any) -> int:
 
         written = f"advisor: nothing that fits was found, so {clean(values['output'])} was not written."
     elif values["output"]:
-        written = _write(values["output"], header, options, engine.program)
+        written = write_output(values["output"], header, options, engine.program)
     if values["as_json"]:
         _print_json(answer, spec, host, engine, values["tool"], line, app.rules.digest())
     else:
@@ -212,7 +212,8 @@ def model_file(header: GgufHeader) -> str:
     return f"{name}.gguf"
 
 
-def _write(path: str, header: GgufHeader, options: list[tuple[str, str]], program: str) -> str:
+def write_output(path: str, header: GgufHeader, options: list[tuple[str, str]], program: str) -> str:
+    """Put the model's section into the preset; what was done. Raises UsageError, and OutputError as `write_preset`."""
     from advisor.outputs.preset_ini import write_preset
 
     if program != "llama-server":
