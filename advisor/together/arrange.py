@@ -145,18 +145,25 @@ class Arranger:
         other._evaluators = self._evaluators
         able = [index for index in who if self.teams(index) and can_be_whole(self.members[index])]
         ways = (whole for n_whole in range(len(able), -1, -1) for whole in combinations(able, n_whole))
-        return any(other._with_whole(who, whole, None) is not None for whole in ways)
+        return any(other._with_whole(who, whole, None, lean=True) is not None for whole in ways)
 
-    def _with_whole(self, who: Sequence[int], whole: tuple[int, ...], best: Arrangement | None) -> Arrangement | None:
-        """The better one of `best` and the best arrangement in which exactly these are wholly on GPUs."""
+    def _with_whole(
+        self, who: Sequence[int], whole: tuple[int, ...], best: Arrangement | None, *, lean: bool = False
+    ) -> Arrangement | None:
+        """The better one of `best` and the best arrangement in which exactly these are wholly on GPUs.
+
+        `lean`: any that fits will do.
+        """
         others = [index for index in who if index not in whole]
         for teams, reserved in self._reservations(whole):
             held = self._with_aside(reserved, others)
-            found = self._allocate(who, teams, held, best)
+            by_size = sorted(who, key=lambda index: (index in held, -self.members[index].spec.file_bytes))
+            found = self._allocate(who, teams, held, best, lean=lean)
             if found is None and best is None and others:  # those first for whom nothing could be held back
-                order = sorted(who, key=lambda index: (index in held, -self.members[index].spec.file_bytes))
-                found = self._allocate(who, teams, held, best, order)
-                found = found or self._allocate(who, teams, held, best, order, lean=True)
+                for order, least in ((by_size, lean), (who, True), (by_size, True)):
+                    found = found or self._allocate(who, teams, held, best, order, lean=least)
+            if lean and found is not None:
+                return found
             best = found or best
         return best
 
