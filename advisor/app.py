@@ -166,6 +166,10 @@ class App:
                 load_table=self.gpu_table,
             )
             base = _calibrated(base)
+            if any(report.name == "engine_list" and "BLAS" in report.detail for report in base.probes):
+                from advisor.recommend.words import blas_text
+
+                base = base._replace(notes=(*base.notes, blas_text(self.engine(None))))
         if not gpus and not no_gpu and ram is None:
             return base
         from advisor.hardware.given import given_host

@@ -42,6 +42,7 @@ EXIT_STATUS = {"full": 0, "cpu": 0, "partial": 3, "does_not_fit": 4}
 @click.option(
     "--what-gpu", is_flag=True, help="the classes of GPU that hold all of it at the wished context, fewest cards first"
 )
+@click.option("--explain", is_flag=True, help="walk the ladder: what was tried, what it lacked, what would help")
 @click.option(
     "--together", is_flag=True, help="several MODELs that are to be loaded at the same time, the main one first"
 )
@@ -98,6 +99,10 @@ def command(models: tuple[str, ...], **values: Any) -> int:
         return answer_what_gpu(app, planner, spec, intent, wishes, beside, values)
     n_devices = len(host.devices)
     answer, host = planner.recommend(spec, intent, wishes, beside, smaller=True)
+    if beside is not None:  # whatever is asked from here on is about the places that were chosen
+        from advisor.together.placing import placed_as
+
+        wishes = placed_as(wishes, answer.chosen.request)
     if answer.chosen.plan.refused is not None:  # what is pinned leaves nothing that the engine takes
         raise UsageError(f"{engine.name} refuses these settings: {answer.chosen.plan.refused}.")
     if values["verify"]:
@@ -120,6 +125,8 @@ def command(models: tuple[str, ...], **values: Any) -> int:
 
     from advisor.outputs.command import command_line
 
+    if engine.program != "llama-server" and answer.verdict != "does_not_fit":
+        answer = answer._replace(reasons=(*answer.reasons, *_own_names(answer, spec, host, engine)))
     line = None
     options = planner.options(answer, spec, host, wishes, values["mode"])
     if engine.program == "llama-server" and answer.verdict != "does_not_fit":
@@ -131,14 +138,22 @@ def command(models: tuple[str, ...], **values: Any) -> int:
         written = f"advisor: nothing that fits was found, so {clean(values['output'])} was not written."
     elif values["output"]:
         written = write_output(values["output"], header, options, engine.program)
+    why = None
+    if values["explain"]:
+        from advisor.cli.explaining import explained, explained_lines, explained_shape
+
+        why = explained(planner, spec, intent, wishes, beside, answer, host, app.quant_rules)
     if values["as_json"]:
-        _print_json(answer, spec, host, engine, values["tool"], line, app.rules.digest())
+        more = {"explain": explained_shape(why)} if why is not None else {}
+        _print_json(answer, spec, host, engine, values["tool"], line, app.rules.digest(), more)
     else:
         from advisor.cli.render_recommend import render_recommendation
         from advisor.cli.terminal import Screen
 
         screen = Screen()
         lines = render_recommendation(answer, spec, host, engine, line, screen)
+        if why is not None:
+            lines = [*lines[:-1], *explained_lines(why, screen)[1:], "", lines[-1]]
         if values["plot"]:
             from advisor.cli.render_curves import curve_lines
             from advisor.recommend.curves import memory_curves, speed_curves
@@ -154,6 +169,22 @@ def command(models: tuple[str, ...], **values: Any) -> int:
     return EXIT_STATUS[answer.verdict]
 
 
+def _own_names(answer: Recommendation, spec: Any, host: Any, engine: Any) -> list[Note]:
+    """What an engine without llama.cpp's options must be told, and the context it would take by itself."""
+    from advisor.recommend.default_context import default_n_ctx
+
+    notes = []
+    default = default_n_ctx(engine, spec, host, answer.chosen.plan.settings.n_parallel)
+    if default is not None and default != answer.chosen.plan.settings.n_ctx:
+        text = f"Not told otherwise, {engine.name} takes {default:,} tokens here, whatever the model was trained for."
+        notes.append(Note("default_context", text, f"{engine.name.replace('-', '_')}.toml: defaults.n_ctx_by_vram"))
+    if engine.program == "ollama":
+        from advisor.outputs.ollama import in_ollamas_words
+
+        notes.append(Note("ollama_settings", in_ollamas_words(answer.chosen.plan)))
+    return notes
+
+
 def _check_safe(pinned: RequestedSettings) -> None:
     """llama.cpp's fit gives up where layers are placed by hand (common/fit.cpp, common_fit_params)."""
     for flag in _placed(pinned):
@@ -166,6 +197,7 @@ def _check_what_gpu(hardware: HardwareChoice, pinned: RequestedSettings, values:
         "--no-gpu": hardware.no_gpu,
         "--hardware": hardware.hardware_file,
         "--plot": values["plot"],
+        "--explain": values["explain"],
         "--verify": values["verify"],
         "--output": values["output"],
     }
@@ -224,8 +256,9 @@ def write_output(path: str, header: GgufHeader, options: list[tuple[str, str]], 
 
 
 def _print_json(
-    answer: Recommendation, spec: Any, host: Any, engine: Any, tool: str, line: str | None, digest: str
-) -> None:
+    answer: Recommendation, spec: Any, host: Any, engine: Any, tool: str, line: str | None, digest: str,
+    more: dict[str, Any],
+) -> None:  # fmt: skip
     import json
 
     from advisor.cli import shapes
@@ -244,5 +277,6 @@ def _print_json(
         **shapes.recommendation_shape(answer, host),
         "command": line,
         "rulebook": digest,
+        **more,
     }
     print(json.dumps(document, indent=2))

@@ -20,7 +20,7 @@ from advisor.settings import RequestedSettings
 from advisor.together.types import Member, Together
 
 EXIT_STATUS = {"full": 0, "partial": 3, "does_not_fit": 4}
-_ALONE = ("what_gpu", "plot", "verify")
+_ALONE = ("what_gpu", "plot", "verify", "explain")
 
 
 def answer_together(models: tuple[str, ...], values: dict[str, Any]) -> int:

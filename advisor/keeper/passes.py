@@ -114,7 +114,8 @@ class Passes:
             if wish.excluded or not _takes(target, model):
                 return None
             pinned = constrained(wish.pinned, output, planner.engine)
-            wishes = Wishes(pinned, wish.min_n_ctx, wish.max_n_ctx, wish.min_tokens_per_s)
+            whole = "tensor_overrides" not in output.expresses()
+            wishes = Wishes(pinned, wish.min_n_ctx, wish.max_n_ctx, wish.min_tokens_per_s, whole_blocks=whole)
             store = _OWN_STORE.get(target.format, "ollama")
             projector = "beside" in output.expresses()
             return Wanted(name, model, wish.intent, wishes, target.mode, projector, store)

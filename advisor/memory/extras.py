@@ -106,7 +106,9 @@ class ExtrasPlanner:
         name = f"mmproj {projector.name}"
         found = [(device, Extra(name, _exact(self._bytes(projector.tensors, device)), "its tensors"))]
         if projector.vision is not None:
-            flash = device == HOST or self._encoder_flash(projector.vision, device)
+            flash = device == HOST or encoder_flash(
+                projector.vision, self._devices[device], self._backends[device], self._engine
+            )
             span, picture, source = encoder_bytes(projector.vision, asked.image_max_tokens, self._engine, flash)
             found.append((device, Extra(f"{name} compute", span, source)))
             found.append((HOST, Extra(f"{name} picture", picture, source)))
@@ -114,20 +116,6 @@ class ExtrasPlanner:
             low, value, high = self._engine.projector["audio_compute_bytes"]
             found.append((device, Extra(f"{name} audio compute", Interval(low, value, high), "assumed")))
         return found
-
-    def _encoder_flash(self, vision: Encoder, device: int) -> bool:
-        """Whether the card's flash attention runs the encoder's heads."""
-        if vision.n_head == 0:
-            return False
-        capability = self._devices[device].compute_capability
-        if self._devices[device].backend == "cuda" and capability is not None:
-            try:
-                if float(capability) < self._engine.projector["flash_attn_compute_capability"]:
-                    return False
-            except ValueError:
-                pass
-        size = vision.n_embd // vision.n_head
-        return self._backends[device].runs_flash_attn(size, size, 1, masked=False)
 
     def _draft_model(self, settings: RunSettings, used_bytes: Sequence[int], exact: bool) -> Placed:
         """A second model with a context as long as the target's; split by what the target leaves free."""
@@ -190,6 +178,20 @@ class ExtrasPlanner:
         rows = _F32 * spec.n_vocab * settings.n_parallel
         found.append((HOST, Extra("MTP output", _exact(states + rows), "hidden states of a batch, logits per slot")))
         return found
+
+
+def encoder_flash(vision: Encoder, device: Device, backend: BackendRules, engine: EngineSpec) -> bool:
+    """Whether the card's flash attention runs the encoder's heads."""
+    if vision.n_head == 0:
+        return False
+    if device.backend == "cuda" and device.compute_capability is not None:
+        try:
+            if float(device.compute_capability) < engine.projector["flash_attn_compute_capability"]:
+                return False
+        except ValueError:
+            pass
+    size = vision.n_embd // vision.n_head
+    return backend.runs_flash_attn(size, size, 1, masked=False)
 
 
 def encoder_bytes(

@@ -7,7 +7,22 @@ from advisor.errors import UsageError
 from advisor.records import NamedTuple
 from advisor.speed import Turn
 
+_CACHE_ROW_SCHEMA: dict[str, object] = {
+    "name": "str 1..",
+    "types": ["str 1.."],
+    "backends?": ["str 1.."],
+    "architectures?": ["str 1.."],
+    "keys_only?": "bool",
+    "head_size_from?": "int 1..",
+    "build_from?": "int 0..",
+    "build_below?": "int 0..",
+    "effect": ("fine", "slow_prefill", "slow_decode", "on_cpu", "lossy_keys", "unknown"),
+    "factor": "number 1..",
+    "text": "str 1..",
+}
 _INTENT_SCHEMA: dict[str, object] = {
+    "maximises?": "str 1..",
+    "reasons?": {"*": "str 1.."},
     "floor_n_ctx": "int",
     "comfortable_n_ctx": "int",
     "context_exponent": "number",
@@ -28,6 +43,7 @@ SCHEMA: dict[str, object] = {
     },
     "host": {"margin_bytes": "int", "unified_margin_bytes": "int"},
     "cache_factor": {"*": "number"},
+    "cache_safety?": [_CACHE_ROW_SCHEMA],
     "intents": {"*": _INTENT_SCHEMA},
     "search": {
         "n_ctx_step": "int",
@@ -75,6 +91,10 @@ class Policy(NamedTuple):
     together: Mapping[str, int]
     beside: Mapping[str, float]
     intents: Mapping[str, Mapping[str, Any]]
+    cache_safety: tuple[Mapping[str, Any], ...] = ()
+    # `cache_factor` with what is known of a model on a machine, see cache_safety; empty = nothing is
+    key_factor: Mapping[str, float] = {}
+    value_factor: Mapping[str, float] = {}
 
     def intent(self, text: str) -> Intent:
         """The intent of `--for TEXT`: balanced, context, speed, quality or parallel[:N]."""
@@ -106,4 +126,5 @@ def parse_policy(document: Mapping[str, Any]) -> Policy:
         together=document["together"],
         beside=document["beside"],
         intents=document["intents"],
+        cache_safety=tuple(document.get("cache_safety", ())),
     )

@@ -16,6 +16,7 @@ from advisor.memory.extras import Beside, patches_of
 from advisor.memory.types import Extra
 from advisor.model.beside import Projector
 from advisor.model.spec import ModelSpec
+from advisor.recommend.beside_notes import projector_on_card
 from advisor.recommend.evaluate import cost
 from advisor.recommend.policy import Intent, Policy
 from advisor.recommend.recommendation import Note, Recommendation
@@ -172,6 +173,11 @@ def _note(what: str, best: _Placed, other: _Placed) -> Note:
     name = "The projector" if what == "mmproj" else "The draft model"
     size = _size(best, what, on_gpu)
     text = f"{name} is {here}, {format_bytes(size)}: {_pace(what, best)}."
+    projector = best.placing.beside.projector
+    if what == "mmproj" and not on_gpu and projector is not None and best.host.devices:
+        card = best.host.devices[0]
+        needs = projector_on_card(projector, best.asked.image_max_tokens, card, best.placing.engine)
+        text += f" On {card.id} it would take {needs}."
     if other.answer.verdict == "does_not_fit":
         return Note(f"{what}_placed", f"{text} {there[0].upper()}{there[1:]} nothing would fit.", "policy.toml: beside")
     chosen, left = best.answer.chosen, other.answer.chosen
