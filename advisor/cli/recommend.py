@@ -89,6 +89,8 @@ def command(model: str, **values: Any) -> int:
     answer, host = planner.recommend(spec, intent, wishes, beside, smaller=True)
     if answer.chosen.plan.refused is not None:  # what is pinned leaves nothing that the engine takes
         raise UsageError(f"{engine.name} refuses these settings: {answer.chosen.plan.refused}.")
+    if pinned.mmproj and not answer.chosen.plan.settings.beside.mmproj_offload:  # so chosen: what follows keeps to it
+        wishes = wishes._replace(pinned=pinned._replace(mmproj_offload=False))
     if values["verify"]:
         from advisor.cli.verify_answer import verify_answer
 

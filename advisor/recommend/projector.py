@@ -45,7 +45,8 @@ def place_projector(
     if answer.verdict != "does_not_fit":
         settings = answer.chosen.plan.settings
         on_gpu = settings.n_gpu_layers if answer.chosen.plan.devices else 0
-        instead = f"{on_gpu} layers would be on the GPU, {tokens_text(settings)}, {pace_text(answer.speed)}"
+        layers = f"{on_gpu} layers would be on the GPU" if on_gpu else "no layer would be on the GPU"
+        instead = f"{layers}, {tokens_text(settings)}, {pace_text(answer.speed)}"
     text = (
         f"The projector stays in system memory (--no-mmproj-offload): on {device.id} it takes {takes}, and {instead}. "
         f"Pictures are then read by the CPU, more slowly."
