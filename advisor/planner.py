@@ -73,17 +73,20 @@ class Planner:
         """
         quants = self._app.quant_rules if smaller else None
 
-        def on(wishes: Wishes) -> tuple[Recommendation, HostSnapshot]:
+        def placed(some: Wishes) -> tuple[Recommendation, HostSnapshot]:
             return recommend_on(
-                self.host, lambda host: self.evaluator(spec, beside, host), self.policy, intent, wishes, quants
+                self.host, lambda host: self.evaluator(spec, beside, host), self.policy, intent, some, quants
             )
 
-        found = on(wishes)
-        if beside is None or beside.projector is None or not self.host.devices:
-            return found
-        from advisor.recommend.projector import place_projector
+        if beside is None or not self.host.devices:
+            return placed(wishes)
+        from advisor.together.placing import Placing, best_placed
 
-        return place_projector(found, on, wishes, beside.projector, self.engine, self.host.devices[0])
+        def placing_on(host: HostSnapshot) -> Placing:
+            constants = SpeedModel(spec, host, self._speed_rules).constants
+            return Placing(spec, beside, constants, self.engine, self.policy, intent)
+
+        return best_placed(wishes, beside, placed, placing_on)
 
     def search(
         self, spec: ModelSpec, intent: Intent, wishes: Wishes, host: HostSnapshot, beside: Beside | None = None

@@ -44,7 +44,7 @@ def command(log: str | None, **values: Any) -> int:
     reader = SpeedReader()
     found = parse_load_log(reader.watch(lines))
     load, speeds = found.last, reader.log
-    if load is None and not found.tables and not speeds.timings:
+    if load is None and not found.tables and not speeds.timings and not speeds.n_disturbed:
         probes = " but the probe of --fit" if found.loads else ""
         raise EngineError(
             f"{log or values['unit']} tells of no load{probes}; llama-server prints buffer sizes with -lv 4."

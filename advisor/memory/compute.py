@@ -56,6 +56,10 @@ class ComputeModel:
         self._anchors = Anchors()
         self._flash: dict[tuple[object, ...], bool] = {}
 
+    def share(self, other: ComputeModel) -> None:
+        """Share the graph of the same model, and what was found out about its blocks."""
+        self.graph, self._plain, self.hyper = other.graph, other._plain, other.hyper
+
     def flash_attn(
         self, settings: RunSettings, placement: Sequence[int], overrides: Overrides, *, exact: bool = True
     ) -> bool:
@@ -99,6 +103,11 @@ class ComputeModel:
         *devices, host = known
         spans = [self._interval(value, backend) for value, backend in zip(devices, self._backends, strict=True)]
         return tuple(spans), self._interval(host, None)
+
+    def can_guess(self, settings: RunSettings, placement: Sequence[int], overrides: Overrides) -> bool:
+        """Whether an inexact answer needs no new graph."""
+        key = self.values(settings, placement, overrides)
+        return key in self._known or self._anchors.guess(*key) is not None
 
     def _copies_no_weights(self, placement: Sequence[int], overrides: Overrides) -> bool:
         """Whether every block is computed where its weights lie: all on GPUs, or there is none."""

@@ -200,17 +200,7 @@ def encoder_bytes(
     """(compute, picture in system memory, source) of a vision encoder: from its warm-up picture to its largest."""
     rules = engine.projector
     kind = vision.kind
-    merge = vision.n_merge or rules["merge"].get(kind, 1)
-    warm = largest = (vision.image_size // max(vision.patch_size, 1)) ** 2
-    if kind in rules["max_tokens"]:
-        most = image_max_tokens or rules["max_tokens"][kind]
-        warm_tokens = isqrt(min(rules["warmup_tokens"].get(kind, most), most)) ** 2
-        warm, largest = warm_tokens * merge * merge, most * merge * merge
-    elif vision.max_pixels:
-        largest = max(largest, vision.max_pixels // vision.patch_size**2)
-        if image_max_tokens:
-            largest = min(largest, image_max_tokens * merge * merge)
-    warm = min(warm, largest)
+    warm, largest = patches_of(vision, image_max_tokens, engine)
     joined, split = (_widths(rules, name, kind) for name in ("widths", "scores_widths"))
 
     def floats(patches: int, at: int) -> int:
@@ -225,6 +215,23 @@ def encoder_bytes(
     capped = "; --image-max-tokens caps it" if largest > warm else ""
     source = f"{warm:,} to {largest:,} patches, {attention}{capped}" if largest > warm else f"{warm:,} patches"
     return span, Interval(*pixels), source if capped else f"{source}, {attention}"
+
+
+def patches_of(vision: Encoder, image_max_tokens: int | None, engine: EngineSpec) -> tuple[int, int]:
+    """Patches of the picture that an encoder warms up with, and of the largest that it takes."""
+    rules = engine.projector
+    kind = vision.kind
+    merge = vision.n_merge or rules["merge"].get(kind, 1)
+    warm = largest = (vision.image_size // max(vision.patch_size, 1)) ** 2
+    if kind in rules["max_tokens"]:
+        most = image_max_tokens or rules["max_tokens"][kind]
+        warm_tokens = isqrt(min(rules["warmup_tokens"].get(kind, most), most)) ** 2
+        warm, largest = warm_tokens * merge * merge, most * merge * merge
+    elif vision.max_pixels:
+        largest = max(largest, vision.max_pixels // vision.patch_size**2)
+        if image_max_tokens:
+            largest = min(largest, image_max_tokens * merge * merge)
+    return min(warm, largest), largest
 
 
 def _widths(rules: Mapping[str, Any], name: str, kind: str) -> tuple[float, float, float]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from advisor.host import Device
+from advisor.memory.engine_spec import EngineSpec
 from advisor.memory.extras import encoder_bytes, encoder_flash
 from advisor.memory.types import DevicePlan
+from advisor.model.beside import Encoder, Projector
 from advisor.recommend.evaluate import Evaluator, Judged
-from advisor.recommend.projector import because
 from advisor.recommend.recommendation import Note
 from advisor.units import format_bytes
 
@@ -30,7 +32,7 @@ def _encoder(evaluator: Evaluator, judged: Judged) -> list[Note]:
     n_tokens = int(engine.projector["fewer_tokens"])
     fewer, _, _ = encoder_bytes(vision, n_tokens, engine, flash=False)
     most = f", up to {format_bytes(plain.high)} for its largest picture" if plain.high > 2 * plain.value else ""
-    where = f"{device.id}{because(vision, device)}"
+    where = f"{device.id}{_because(vision, device)}"
     text = (
         f"The image encoder runs without flash attention on {where}: it takes {format_bytes(plain.value)} of compute "
         f"there{most}, with flash attention {format_bytes(fused.value)}. --no-mmproj-offload keeps it on the CPU"
@@ -67,3 +69,21 @@ def _extra_bytes(devices: tuple[DevicePlan, ...], part: str) -> int:
         for extra in device.extras
         if extra.name in (f"draft {part}", f"MTP {part}")
     )
+
+
+def projector_on_card(projector: Projector, image_max_tokens: int | None, device: Device, engine: EngineSpec) -> str:
+    """What a projector takes on `device`, in words."""
+    text = f"{format_bytes(sum(tensor.n_bytes for tensor in projector.tensors))} of weights"
+    if projector.vision is None:
+        return text
+    flash = encoder_flash(projector.vision, device, engine.backends[device.backend], engine)
+    span, _, _ = encoder_bytes(projector.vision, image_max_tokens, engine, flash)
+    without = "" if flash else f" without flash attention{_because(projector.vision, device)}"
+    return f"{text} and up to {format_bytes(span.high)} of compute{without}"
+
+
+def _because(vision: Encoder, device: Device) -> str:
+    """Why flash attention does not run the encoder, in brackets."""
+    if device.backend == "cuda" and device.compute_capability:
+        return f" (compute capability {device.compute_capability})"
+    return f" (heads of {vision.n_embd // vision.n_head})" if vision.n_head else ""

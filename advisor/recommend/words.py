@@ -30,6 +30,7 @@ def layers_text(spec: ModelSpec, judged: Judged) -> str:
     )
     if judged.plan.host_expert_blocks:
         text += f", experts of {judged.plan.host_expert_blocks} blocks on the CPU"
+        text += ", of some only a part" if settings.tensor_overrides else ""
     return text
 
 

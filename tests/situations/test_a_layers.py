@@ -129,9 +129,7 @@ def stretched(header: Header) -> None:
     kinds = [attending if i in ATTENDS else i % 2 for i in range(88)]  # block 0 is recurrent, 1 has the experts
     rest = [row for row in header["tensors"] if not row[0].startswith("blk.")]
     made = [
-        [f"blk.{i}.{name.split('.', 2)[2]}", shape, kind]
-        for i in range(88)
-        for name, shape, kind in blocks[kinds[i]]
+        [f"blk.{i}.{name.split('.', 2)[2]}", shape, kind] for i in range(88) for name, shape, kind in blocks[kinds[i]]
     ]
     header["tensors"] = rest + made
     put(header, "block_count", 88)

@@ -4,6 +4,7 @@ Facts from ggml-alloc.c of llama.cpp b11434: leaves first, then explicit inputs,
 take over a parent's memory; memory returns when the last reader and the last view are gone; outputs never return.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -38,14 +39,11 @@ class FreeList:
     def take(self, size: int) -> int:
         """Offset of a block of `size` bytes (already aligned): the tightest hole, else the open end."""
         sizes = self.sizes
-        last = len(sizes) - 1
-        best = last
-        if last > 0:
-            best_size = UNBOUNDED
-            for i in range(last):
-                if size <= sizes[i] <= best_size:
-                    best_size = sizes[i]
-                    best = i
+        best = len(sizes) - 1
+        if best > 0:
+            tightest = min([hole for hole in sizes if hole >= size])  # the open end is the largest
+            while sizes[best] != tightest:  # of equal ones the last
+                best -= 1
         offset = self.offsets[best]
         self.offsets[best] = offset + size
         sizes[best] -= size
@@ -58,26 +56,19 @@ class FreeList:
     def give(self, offset: int, size: int) -> None:
         """Return a block and merge it with its neighbours."""
         offsets, sizes = self.offsets, self.sizes
-        end = offset + size
-        for i in range(len(offsets)):
-            if offsets[i] + sizes[i] == offset:
-                sizes[i] += size
-                if i + 1 < len(offsets) and offsets[i] + sizes[i] == offsets[i + 1]:
-                    sizes[i] += sizes[i + 1]
-                    del sizes[i + 1], offsets[i + 1]
-                return
-            if end == offsets[i]:
-                offsets[i] = offset
-                sizes[i] += size
-                if i > 0 and offsets[i - 1] + sizes[i - 1] == offset:
-                    sizes[i - 1] += sizes[i]
-                    del sizes[i], offsets[i]
-                return
-        position = 0
-        while position < len(offsets) and offsets[position] < offset:
-            position += 1
-        offsets.insert(position, offset)
-        sizes.insert(position, size)
+        after = bisect_left(offsets, offset)
+        joins_next = after < len(offsets) and offsets[after] == offset + size
+        if after and offsets[after - 1] + sizes[after - 1] == offset:
+            sizes[after - 1] += size
+            if joins_next:
+                sizes[after - 1] += sizes[after]
+                del sizes[after], offsets[after]
+        elif joins_next:
+            offsets[after] = offset
+            sizes[after] += size
+        else:
+            offsets.insert(after, offset)
+            sizes.insert(after, size)
 
 
 class BufferRule:
