@@ -121,7 +121,8 @@ def command(model: str, **values: Any) -> int:
     elif values["output"]:
         written = _write(values["output"], header, options, engine.program)
     if values["as_json"]:
-        _print_json(answer, spec, host, engine, values["tool"], line, app.rules.digest())
+        kept = planner.limited(answer, wishes)
+        _print_json(answer, spec, host, engine, values["tool"], line, app.rules.digest(), kept)
     else:
         from advisor.cli.render_recommend import render_recommendation
         from advisor.cli.terminal import Screen
@@ -202,8 +203,9 @@ def _write(path: str, header: GgufHeader, options: list[tuple[str, str]], progra
 
 
 def _print_json(
-    answer: Recommendation, spec: Any, host: Any, engine: Any, tool: str, line: str | None, digest: str
-) -> None:
+    answer: Recommendation, spec: Any, host: Any, engine: Any, tool: str, line: str | None, digest: str,
+    kept: dict[str, int],
+) -> None:  # fmt: skip
     import json
 
     from advisor.cli import shapes
@@ -214,7 +216,7 @@ def _print_json(
         "engine": shapes.engine_shape(engine, tool),
         "settings": shapes.settings_shape(answer.chosen.plan),
         "devices": shapes.devices_shape(answer.chosen.plan, answer.budget, host),
-        "host": shapes.host_shape(answer.chosen.plan, answer.budget),
+        "host": shapes.host_shape(answer.chosen.plan, answer.budget, kept),
         "speed": shapes.speed_shape(answer.speed),
         "verdict": answer.verdict,
         "warnings": shapes.notes_shape(answer.warnings),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from advisor.memory.engine_spec import EngineSpec
+from advisor.memory.plan import checkpoints_of_slot
 from advisor.memory.types import MemoryPlan
 from advisor.model.spec import ModelSpec
-from advisor.recommend.budget import Budget, host_over_bytes
+from advisor.recommend.budget import Budget, host_over_bytes, server_caches
 from advisor.recommend.policy import Policy
 from advisor.recommend.recommendation import Note
 from advisor.recommend.words import pace_text
@@ -76,7 +77,16 @@ def warnings(
     if kept < 0:
         text = "With --cache-ram -1 the server keeps old prompts without a limit, until system memory is full."
         notes.append(Note("prompt_cache_unlimited", text, "llama_cpp.toml: server"))
-    mib = cache_ram_mib(plan, budget)
+    checkpoints = checkpoints_of_slot(settings, engine)
+    mib, count = server_caches(plan, budget, checkpoints)
+    states = plan.host.extras["context_checkpoints_bytes"]
+    if count is not None:
+        text = (
+            f"The server keeps up to {checkpoints} checkpoints a slot of what cannot be rewound, "
+            f"{format_bytes(states)} of system memory in all; only {format_bytes(left)} is left: "
+            f"--ctx-checkpoints {count} keeps them within that."
+        )
+        notes.append(Note("context_checkpoints_fill_ram", text, "llama_cpp.toml: server"))
     if mib is not None:
         notes.append(
             Note(
@@ -87,18 +97,6 @@ def warnings(
             )
         )
     return notes
-
-
-def cache_ram_mib(plan: MemoryPlan, budget: Budget) -> int | None:
-    """What --cache-ram must say so that saved prompts do not fill system memory, None where the default is well."""
-    left = -host_over_bytes(plan, budget)
-    extras = plan.host.extras
-    if (
-        extras["prompt_cache_bytes"] > 0
-        and 0 <= left < extras["prompt_cache_bytes"] + extras["context_checkpoints_bytes"]
-    ):
-        return (left // 2 >> 20) // 256 * 256
-    return None
 
 
 def _offload_warnings(spec: ModelSpec, plan: MemoryPlan, policy: Policy, speed: Speed) -> list[Note]:
