@@ -106,6 +106,7 @@ class Planner:
                     layers=(first, first + count - 1) if count else None,
                     n_layers=count,
                     has_output=placement[spec.n_layer_all] == index,
+                    source="formula",
                     overhead=overhead,
                     overhead_source=overhead_source,
                     extras=mine,
