@@ -154,8 +154,8 @@ class Trades:
         trade = Trade(group, part, border, search.cost(border.judged))
         if border.judged.fits:
             self._seen[key] = trade
-            if key not in self._done:
-                self._push(trade.cost, trade)
+            if key not in self._done:  # what ends where sketches do may be longer
+                self._push(trade.cost * self._lack(self._longest(trade)) / self._lack(trade.n_ctx), trade)
         return trade
 
     def _between(self, low: Trade, high: Trade) -> None:
@@ -197,7 +197,8 @@ class Trades:
         cost = self._search.cost(judged) if judged is not None else float("inf")
         self._best = min(self._best, cost)
         looks = self._looks[trade.group] = self._looks.get(trade.group, 1) + 1
-        if not trade.cost / _CLOSE < cost < trade.cost * _CLOSE and looks <= _LOOKS:
+        close = trade.n_ctx >= self._reach or trade.cost / _CLOSE < cost < trade.cost * _CLOSE
+        if not close and looks <= _LOOKS:
             self._open = [entry for entry in self._open if _group(entry[2]) != trade.group]
             heapify(self._open)
             self._begin(trade.group)
