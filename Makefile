@@ -33,7 +33,7 @@ test: $(VENV)/.dev $(VENV)/.engines
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
-bench: $(VENV)/.dev
+bench: $(VENV)/.dev $(VENV)/.engines
 	@set -e; for file in tests/bench/[!_]*.py; do echo "== $$file"; $(BIN)/python -m "tests.bench.$$(basename "$$file" .py)"; done
 
 # needs cmake and a C++ compiler; sources and builds are kept in .truth or in $ADVISOR_TRUTH_CACHE

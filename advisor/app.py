@@ -155,7 +155,7 @@ class App:
             from advisor.hardware.system import probe_system  # the real GPUs do not matter: do not ask them
 
             facts, report = probe_system()
-            base = HostSnapshot((), facts.ram, facts.cpu, facts.platform, probes=(report,))
+            base = _calibrated(HostSnapshot((), facts.ram, facts.cpu, facts.platform, probes=(report,)))
         else:
             from advisor.hardware.probe import probe_host
 
@@ -165,6 +165,11 @@ class App:
                 storage_folders=tuple(folders),
                 load_table=self.gpu_table,
             )
+            base = _calibrated(base)
+            if any(report.name == "engine_list" and "BLAS" in report.detail for report in base.probes):
+                from advisor.recommend.words import blas_text
+
+                base = base._replace(notes=(*base.notes, blas_text(self.engine(None))))
         if not gpus and not no_gpu and ram is None:
             return base
         from advisor.hardware.given import given_host
@@ -206,6 +211,18 @@ class App:
         if not isinstance(document, dict):
             raise HardwareError(f"{path} is no hardware snapshot; make one with 'advisor hardware --save FILE'.")
         return from_json(document, path)
+
+
+def _calibrated(host: HostSnapshot) -> HostSnapshot:
+    """`host` with what was measured on this machine, if anything was."""
+    from advisor.state import state_folder
+
+    folder = state_folder(os.environ)
+    if not os.path.exists(os.path.join(folder, "calibration.json")):
+        return host
+    from advisor.calibrated import with_calibration
+
+    return with_calibration(host, folder)
 
 
 def check(document: RuleDocument) -> None:

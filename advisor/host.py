@@ -5,7 +5,12 @@ Everything that depends on the clock, the environment or free memory enters the 
 Bytes are bytes, `_bytes_per_s` is bytes per second, `None` means unknown.
 """
 
+from typing import TYPE_CHECKING
+
 from advisor.records import NamedTuple
+
+if TYPE_CHECKING:
+    from advisor.calibration import Calibration
 
 
 class ProcessUse(NamedTuple):
@@ -95,6 +100,7 @@ class HostSnapshot(NamedTuple):
     origin: str = "probed"  # "probed" | "given" | "file"
     notes: tuple[str, ...] = ()
     idle_devices: tuple[Device, ...] = ()  # present, but llama.cpp leaves them alone (an iGPU beside a card)
+    calibration: "Calibration | None" = None  # what was measured on this machine
 
 
 def with_devices(host: HostSnapshot, devices: tuple[Device, ...]) -> HostSnapshot:

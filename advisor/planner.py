@@ -72,9 +72,21 @@ class Planner:
         `smaller`: say what smaller quantizations would do where not everything fits the GPUs, which takes a moment.
         """
         quants = self._app.quant_rules if smaller else None
-        return recommend_on(
-            self.host, lambda host: self.evaluator(spec, beside, host), self.policy, intent, wishes, quants
-        )
+
+        def placed(some: Wishes) -> tuple[Recommendation, HostSnapshot]:
+            return recommend_on(
+                self.host, lambda host: self.evaluator(spec, beside, host), self.policy, intent, some, quants
+            )
+
+        if beside is None or not self.host.devices:
+            return placed(wishes)
+        from advisor.together.placing import Placing, best_placed
+
+        def placing_on(host: HostSnapshot) -> Placing:
+            constants = SpeedModel(spec, host, self._speed_rules).constants
+            return Placing(spec, beside, constants, self.engine, self.policy, intent)
+
+        return best_placed(wishes, beside, placed, placing_on)
 
     def search(
         self, spec: ModelSpec, intent: Intent, wishes: Wishes, host: HostSnapshot, beside: Beside | None = None

@@ -30,6 +30,7 @@ VERBS = {
     "inspect": ("advisor.cli.inspect", "what a model file is"),
     "quants": ("advisor.cli.quants", "every quantization of a model: bytes, fit, longest context, speed, quality"),
     "verify": ("advisor.cli.verify", "ask the installed engine, without loading weights, and compare"),
+    "calibrate": ("advisor.cli.calibrate", "measure this machine, so that speeds rest on it"),
     "observe": ("advisor.cli.observe", "read the memory in the log of a real load, and compare"),
     "scan": ("advisor.cli.scan", "every model in every store with its verdict"),
     "hardware": ("advisor.cli.hardware", "what was found and what is planned with"),

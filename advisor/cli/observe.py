@@ -12,6 +12,7 @@ from advisor.errors import EngineError, UsageError
 from advisor.memory.types import Interval
 
 if TYPE_CHECKING:
+    from advisor.cli.observed_speed import Observed
     from advisor.engines.load_log import Load, LoadLog
 
 
@@ -27,19 +28,23 @@ def command(log: str | None, **values: Any) -> int:
 
     llama-server prints buffer sizes with -lv 4, older builds always. The last real load of the log counts; probes of
     --fit, draft models and projectors are told apart. The difference is remembered per architecture and build.
+    Requests that the engine timed teach how fast this machine is, as 'advisor calibrate' does.
     Exit status: 0 as predicted or nothing to compare, 5 it differs, 1 the log tells of no load, 2 wrong usage.
     """
     from advisor.cli.measured import EXIT_DIFFERS
     from advisor.cli.observed import predict_load
+    from advisor.cli.observed_speed import learn_from_log
     from advisor.engines.load_log import parse_load_log
     from advisor.engines.log_source import existing, file_lines, unit_lines
+    from advisor.engines.timings import SpeedReader
 
     if (log is None) == (values["unit"] is None):
         raise UsageError("observe needs a LOG, - for a pipe, or --unit NAME, one of them.")
     lines: Iterable[str] = unit_lines(values["unit"], os.environ) if log is None else file_lines(log)
-    found = parse_load_log(lines)
-    load = found.last
-    if load is None and not found.tables:
+    reader = SpeedReader()
+    found = parse_load_log(reader.watch(lines))
+    load, speeds = found.last, reader.log
+    if load is None and not found.tables and not speeds.timings and not speeds.n_disturbed:
         probes = " but the probe of --fit" if found.loads else ""
         raise EngineError(
             f"{log or values['unit']} tells of no load{probes}; llama-server prints buffer sizes with -lv 4."
@@ -47,8 +52,10 @@ def command(log: str | None, **values: Any) -> int:
     notes: list[str] = []
     rows: tuple[Any, ...] = ()
     spec = path = None
-    model = values["model"] or existing(load.path if load else None, log)
-    if load is None:
+    model = values["model"] or existing(load.path if load else speeds.path, log)
+    if load is None and not found.tables:
+        notes.append("the log tells of requests alone; the engine prints buffer sizes with -lv 4.")
+    elif load is None:
         notes.append("the log holds only the table of whole MiB; run the engine with -lv 4 for every buffer.")
     elif model is None:
         notes.append("the model is not at hand; give it with --model to compare with the prediction.")
@@ -57,14 +64,43 @@ def command(log: str | None, **values: Any) -> int:
             load, found, model, engine_name=values["engine"], rules_folder=values["rules_folder"]
         )
         notes += said
+    notes += _advice(found, load)
     overheads, problem = remember_overheads_of(found)
     notes += [problem] if problem else []
+    learned = learn_from_log(
+        speeds, found, model, local=values["unit"] is not None, engine_name=values["engine"],
+        rules_folder=values["rules_folder"],
+    )  # fmt: skip
+    notes += learned.notes if learned else ()
     agrees = all(row.agrees for row in rows) if rows else None
     if values["as_json"]:
-        _print_json(found, load, spec, rows, agrees, notes, path, overheads)
+        _print_json(found, load, spec, rows, agrees, notes, path, overheads, learned)
     else:
-        _print_text(found, load, spec, rows, agrees, notes)
+        _print_text(found, load, spec, rows, agrees, notes, learned)
     return EXIT_DIFFERS if agrees is False else 0
+
+
+def _advice(found: LoadLog, load: Load | None) -> list[str]:
+    """What the log tells of the build and the driver that has a cure."""
+    on_gpus, layers = load.offloaded if load is not None and load.offloaded else (0, 0)
+    blas = found.blas and 0 < on_gpus < layers
+    if not blas and not found.failures:
+        return []
+    from advisor.app import App
+    from advisor.engines.load_log import backend_of
+    from advisor.recommend.words import blas_text
+    from advisor.units import format_bytes
+
+    engine = App().engine(None)
+    notes = [f"{blas_text(engine)}."] if blas else []
+    for device, n_bytes in found.failures[:1]:
+        rules = engine.backends.get(backend_of(device) or "")
+        if rules is None or n_bytes <= min((most for _, most in rules.largest_allocations), default=n_bytes):
+            continue
+        drivers = ", ".join(f"{driver} {format_bytes(most)}" for driver, most in rules.largest_allocations)
+        text = f"{format_bytes(n_bytes)} at once may be more than {device}'s driver gives in one piece, however much is"
+        notes.append(f"{text} free (at most: {drivers}): a smaller -ub, or -fa on, or another driver.")
+    return notes
 
 
 def remember_overheads_of(found: LoadLog) -> tuple[list[dict[str, Any]], str | None]:
@@ -107,11 +143,13 @@ def _print_json(
     notes: list[str],
     path: str | None,
     overheads: list[dict[str, Any]],
+    learned: Observed | None,
 ) -> None:
     import json
 
     from advisor.cli import shapes
     from advisor.cli.measured import rows_shape
+    from advisor.cli.observed_speed import observed_shape
 
     document = {
         "schema": "advisor.observe/1",
@@ -128,6 +166,7 @@ def _print_json(
         "agrees": agrees,
         "remembered_in": path,
         "overheads": overheads,
+        "speed": observed_shape(learned),
         "notes": notes,
     }
     print(json.dumps(document, indent=2))
@@ -159,9 +198,11 @@ def _buffer_shape(buffer: Any) -> dict[str, Any]:
 
 
 def _print_text(
-    found: LoadLog, load: Load | None, spec: Any, rows: tuple[Any, ...], agrees: bool | None, notes: list[str]
-) -> None:
+    found: LoadLog, load: Load | None, spec: Any, rows: tuple[Any, ...], agrees: bool | None, notes: list[str],
+    learned: Observed | None,
+) -> None:  # fmt: skip
     from advisor.cli.measured import rows_lines
+    from advisor.cli.observed_speed import observed_line
     from advisor.cli.terminal import Screen, clean, columns
     from advisor.units import MIB, format_bytes
 
@@ -198,6 +239,8 @@ def _print_text(
         lines.append("")
         word = "As predicted: every figure lies in its stated range." if agrees else "It differs from the prediction."
         lines.append(screen.paint(word, "bold", "green" if agrees else "red"))
+    said = observed_line(learned) if learned is not None else ""
+    lines += screen.wrap(clean(said, 400), "  ", "") if said else []
     for note in notes:
         lines += screen.wrap(clean(note, 400), "    ", "  - ")
     print("\n".join(lines))

@@ -106,15 +106,12 @@ def settings_of(load: Load) -> RequestedSettings:
 
 def devices_of(load: Load, log: LoadLog, engine: EngineSpec) -> tuple[tuple[Device, ...], list[str]]:
     """(devices that hold a part of this load, names without rules)."""
-    from advisor.engines.load_log import backend_of, device_of
+    from advisor.engines.load_log import backend_of
     from advisor.host import Device
 
-    used = [device_of(buffer.name) for buffer in load.weights]
-    used += [device_of(buffer.name) for context in load.contexts[:1] for buffer in context.buffers]
     listed = {device.id: device for device in log.devices}
-    ids = sorted({name for name in used if name != "host"}, key=lambda name: (len(name), name))
     devices, unknown = [], []
-    for name in ids:
+    for name in used_devices(load):
         backend = backend_of(name)
         if backend is None or backend not in engine.backends:
             unknown.append(name)
@@ -124,6 +121,15 @@ def devices_of(load: Load, log: LoadLog, engine: EngineSpec) -> tuple[tuple[Devi
         free = (known.free_bytes if known else None) or 1
         devices.append(Device(name, backend, known.name if known else name, max(total, free), free, source="engine"))
     return tuple(devices), unknown
+
+
+def used_devices(load: Load) -> list[str]:
+    """The names of the devices that hold a part of this load, without the host."""
+    from advisor.engines.load_log import device_of
+
+    used = [device_of(buffer.name) for buffer in load.weights]
+    used += [device_of(buffer.name) for context in load.contexts[:1] for buffer in context.buffers]
+    return sorted({name for name in used if name != "host"}, key=lambda name: (len(name), name))
 
 
 def _count(text: str | None) -> int | None:

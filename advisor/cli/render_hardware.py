@@ -27,7 +27,13 @@ def render_hardware(snapshot: HostSnapshot) -> list[str]:
     lines.append(f"CPU      {_clean(cpu.name)}: {cores}{shown}")
     for item in snapshot.storage:
         where = f" ({_clean(item.device)})" if item.device else ""
-        lines.append(f"disk     {_clean(item.folder)}: {item.kind or 'kind unknown'}{where}")
+        rate = f", {item.read_bytes_per_s / 1e6:,.0f} MB/s" if item.read_bytes_per_s else ""
+        kind = item.kind or ("kind unknown" if not rate else "")
+        lines.append(f"disk     {_clean(item.folder)}: {(kind + where + rate).removeprefix(', ')}")
+    if snapshot.calibration is not None:
+        from advisor.cli.render_calibrate import calibration_lines
+
+        lines.extend(calibration_lines(snapshot.calibration))
     origin = {"probed": "this machine", "given": "as given on the command line", "file": "from a file"}
     lines.append(f"planned  {origin.get(snapshot.origin, snapshot.origin)}, {snapshot.platform}")
     lines.extend(f"note     {_clean(note)}" for note in snapshot.notes)
@@ -77,7 +83,8 @@ def _ram_lines(snapshot: HostSnapshot) -> Sequence[str]:
     if ram.cgroup_limit_bytes is not None:
         line += f", a cgroup limits it to {format_bytes(ram.cgroup_limit_bytes)}"
     if ram.bandwidth_bytes_per_s:
-        line += f", {ram.bandwidth_bytes_per_s / 1e9:.0f} GB/s"
+        source = f" ({_clean(ram.bandwidth_source)})" if ram.bandwidth_source else ""
+        line += f", {ram.bandwidth_bytes_per_s / 1e9:.0f} GB/s{source}"
     lines = [line]
     if ram.used_by_engines_bytes:
         lines.append(

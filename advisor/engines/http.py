@@ -32,10 +32,11 @@ class Address(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The status and the parsed body, None where it is empty or no JSON."""
+    """The status and the parsed body, None where it is empty or no JSON; then `text` is what came."""
 
     status: int
     body: Any
+    text: str = ""
 
 
 def parse_address(url: str, *, allow_remote: bool = False) -> Address:
@@ -135,7 +136,6 @@ def _ask(address: Address, method: str, path: str, body: Mapping[str, Any] | Non
     if 300 <= answer.status < 400:
         raise EngineError(f"{address.shown} sends its visitors elsewhere, which is not followed; correct its url.")
     try:
-        parsed = json.loads(content) if content else None
+        return Answer(answer.status, json.loads(content) if content else None)
     except (ValueError, RecursionError):
-        parsed = None
-    return Answer(answer.status, parsed)
+        return Answer(answer.status, None, content.decode("utf-8", "replace"))

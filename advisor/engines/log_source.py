@@ -45,7 +45,7 @@ def unit_lines(unit: str, environ: Mapping[str, str]) -> list[str]:
                 "journalctl is not on this machine; give the log as a file or as - through a pipe."
             ) from None
         lines = ran.text.split("\n")
-        if any("buffer size" in line for line in lines):
+        if any("buffer size" in line or "eval time" in line for line in lines):
             return lines
         reasons.append(
             f"{'user' if scope else 'system'} journal: {len([line for line in lines if line.strip()])} lines"

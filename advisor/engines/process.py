@@ -45,7 +45,7 @@ def run_until(command: Sequence[str], environ: Mapping[str, str], seconds: float
         text, ended = _read(process, process.stdout.fileno(), started + seconds, enough)
         status = process.poll()
     finally:
-        _end(process)
+        end_group(process)
     return Ran(text, status if ended == "status" else None, ended, time.monotonic() - started)
 
 
@@ -80,7 +80,7 @@ def _read(
             return "".join(pieces), "size"
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def end_group(process: subprocess.Popen[bytes]) -> None:
     """Kill the whole group, whether its leader has ended or not."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)

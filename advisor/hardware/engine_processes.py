@@ -79,3 +79,24 @@ def returnable_ram_bytes(root: str, pid: int) -> int:
             if len(words) >= 2 and words[1].isdigit():
                 total += int(words[1]) * 1024
     return total
+
+
+def command_line_at(port: int, *, root: str = "/") -> list[str] | None:
+    """The words of the llama-server that was started for `port`; None where /proc shows none, or several."""
+    found = []
+    for pid, name in engine_process_ids(root):
+        words = (read_text(under(root, f"/proc/{pid}/cmdline"), 1 << 17) or "").rstrip("\0").split("\0")
+        if name.lower().startswith("llama-server") and _port_of(words) == port:
+            found.append(words)
+    return found[0] if len(found) == 1 else None
+
+
+def _port_of(words: list[str]) -> int:
+    """The port that a llama-server listens on by its command line."""
+    port = "8080"
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if word == "--port":
+            port = following
+        elif word.startswith("--port="):
+            port = word.removeprefix("--port=")
+    return int(port) if port.isdigit() and len(port) < 6 else 0

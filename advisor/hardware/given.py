@@ -163,7 +163,8 @@ def given_host(
         chosen, idle = (), ()
     else:
         chosen, idle = base.devices, base.idle_devices
-    if (ram is not None or named is not None) and any(device.memory_kind == "unified" for device in chosen):
+    unified_given = any(device.memory_kind == "unified" for device in chosen)
+    if (ram is not None or named is not None) and unified_given:
         unified = next(device for device in chosen if device.memory_kind == "unified")
         memory = memory._replace(
             bandwidth_bytes_per_s=unified.bandwidth_bytes_per_s,
@@ -179,6 +180,8 @@ def given_host(
         origin="given",
         notes=(*(base.notes if base is not None and not gpus and not no_gpu else ()), *notes),
         idle_devices=idle,
+        # a chip in system memory comes with a processor of its own
+        calibration=None if base is None or (gpus and unified_given) else base.calibration,
     )
 
 

@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from advisor import calibration
+from advisor.calibration import Calibration
 from advisor.errors import HardwareError
 from advisor.hardware.device_ids import BACKENDS
 from advisor.host import Cpu, Device, HostSnapshot, ProbeReport, ProcessUse, Ram, Storage
@@ -33,6 +35,7 @@ def to_json(snapshot: HostSnapshot) -> dict[str, Any]:
         "storage": [dict(item._asdict()) for item in snapshot.storage],
         "probes": [dict(report._asdict()) for report in snapshot.probes],
         "notes": list(snapshot.notes),
+        "calibration": calibration.to_json(snapshot.calibration) if snapshot.calibration is not None else None,
     }
 
 
@@ -72,6 +75,7 @@ def from_json(data: object, path: str) -> HostSnapshot:
         probes=tuple(_report(item) for item in reader.tables("probes")),
         origin=reader.optional("origin", reader.text) or "file",
         notes=reader.texts("notes"),
+        calibration=reader.optional("calibration", reader.calibration),
     )
 
 
@@ -191,6 +195,14 @@ class _Reader:
         if not isinstance(value, bool):
             self.fail(key, f"must be true or false, not {_shown(value)}")
         return value  # type: ignore[return-value]
+
+    def calibration(self, key: str, value: object) -> Calibration:
+        """Return what was measured on the machine."""
+        try:
+            return calibration.from_json(value)
+        except calibration.BROKEN:
+            self.fail(key, "is not what 'advisor calibrate' measures")
+            raise  # never comes here: fail raises
 
     def _list(self, key: str) -> list[object]:
         value = self._values.get(key)

@@ -266,8 +266,7 @@ def plan_memory(
 def checkpoints_of_slot(settings: RunSettings, engine: EngineSpec) -> int:
     """How many checkpoints of its state the server may come to keep for a slot."""
     asked = settings.beside.n_ctx_checkpoints
-    most = engine.server["context_checkpoints"] if asked is None else asked
-    return int(min(max(most, 0), -(-settings.n_ctx_seq // engine.server["checkpoint_spacing_tokens"])))
+    return max(int(engine.server["context_checkpoints"] if asked is None else asked), 0)
 
 
 def _extras(spec: ModelSpec, settings: RunSettings, engine: EngineSpec) -> dict[str, int]:

@@ -8,6 +8,7 @@ from advisor.errors import ModelError
 from advisor.ggml_types import GGML_TYPES, tensor_bytes
 from advisor.gguf_header.types import GgufHeader
 from advisor.model.arch_rule import ArchRule
+from advisor.model.heads import complete_heads
 from advisor.model.kinds import KIND_TEXT, kind_of
 from advisor.model.layers import describe_layers, window_tokens
 from advisor.model.metadata import MAX_LAYERS, Metadata
@@ -54,6 +55,8 @@ def describe(header: GgufHeader, rule: ArchRule, *, load_mtp: bool = False, draf
             f"{header.path}: '{architecture}.block_count' is {n_layer_all}; llama.cpp runs 1 to {MAX_LAYERS} blocks. "
             f"The file is damaged, download it again."
         )
+    header, derived = complete_heads(header, n_layer_all)
+    meta = Metadata(header)
     n_nextn = meta.integer("nextn_predict_layers", 0)
     if n_nextn >= n_layer_all:
         raise ModelError(
@@ -74,7 +77,7 @@ def describe(header: GgufHeader, rule: ArchRule, *, load_mtp: bool = False, draf
         check_model(meta, rule, tensors, shapes, n_layer, n_layer_all)
     has_head = "output.weight" in shapes
     tied = not has_head and bool(rule.weights.get("tied_output", True)) and "token_embd.weight" in shapes
-    notes = []
+    notes = [derived] if derived else []
     if not rule.file:
         notes.append("without a rule file, plain full attention in every block is assumed")
     elif rule.checked != "measured":

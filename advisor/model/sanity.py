@@ -43,6 +43,10 @@ def check_model(
             why=f"has rows of {rows[0]}",
         )
     _check_heads(meta, shapes, n_layer)
+    # experts of a block each on their own, as in files of 2023, have names such as ffn_up.0
+    if measured and meta.integer("expert_count", 0) and not any("_exps." in t or ".0.weight" in t for t in shapes):
+        dense = meta.integer("leading_dense_block_count", 0)
+        raise MissingTensorError(meta.path, tensor=f"blk.{min(dense, n_layer - 1)}.ffn_up_exps.weight")
 
 
 def _check_blocks(

@@ -80,6 +80,11 @@ class Format(ABC):
         """See Output."""
         return {slot: value for each in own.values() for slot, value in each.items()}
 
+    def grouped(self, sets: Mapping[str, Sequence[str]]) -> tuple[dict[Slot, Value], list[str]]:
+        """See Output; nothing where the program loads whatever it is asked for."""
+        del sets
+        return {}, []
+
     def parse(self, text: str) -> Mapping[Slot, Value]:
         """See Output."""
         if len(text) > MAX_TEXT_CHARACTERS:

@@ -18,6 +18,7 @@ class DeviceBudget(NamedTuple):
     usable_bytes: int
     unified: bool
     private_bytes: int  # of a unified device: what is not system RAM (an APU's carve-out)
+    backend: str = "cuda"
 
 
 class Budget(NamedTuple):
@@ -67,6 +68,7 @@ def make_budget(
                 usable_bytes=max(free - margin, 0),
                 unified=device.memory_kind == "unified",
                 private_bytes=device.total_bytes - device.shared_bytes if device.shared_bytes is not None else 0,
+                backend=device.backend,
             )
         )
     ram = host.ram

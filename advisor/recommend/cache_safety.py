@@ -4,8 +4,6 @@ Which types and head sizes have a flash-attention kernel at all is the engine's 
 leaves those without one out. Here is the rest: kernels that are there but slow, and architectures whose keys suffer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

@@ -12,6 +12,7 @@ from advisor.recommend.recommendation import Note, Recommendation
 from advisor.recommend.search import Found, Search, Wishes
 from advisor.recommend.words import layers_text, pace_text, tokens_text
 from advisor.records import NamedTuple
+from advisor.units import format_bytes
 
 if TYPE_CHECKING:
     from advisor.quants.rules import QuantRules
@@ -28,6 +29,12 @@ class Team(NamedTuple):
     def cost(self) -> float:
         """Of the best candidate; without one infinite."""
         return self.found.pool[0].cost if self.found.pool else float("inf")
+
+    @property
+    def used(self) -> tuple[Device, ...]:
+        """The GPUs that the best candidate puts something on."""
+        plans = self.found.pool[0].judged.plan.devices if self.found.pool else ()
+        return tuple(device for device, plan in zip(self.devices, plans, strict=False) if plan.planned_bytes)
 
 
 def recommend_on(
@@ -86,6 +93,12 @@ def recommend_on(
         if alone.found.pool:
             tried.append(alone)
     best = min(tried, key=lambda one: (one.cost, -len(one.devices)))
+    if not by_number and 0 < len(best.used) < len(best.devices):
+        # an empty card would still hold a backend, and make all hold copies of the inputs
+        fewer = searched(best.used)
+        if fewer.cost <= best.cost:
+            best = fewer
+            tried.append(fewer)
     if not best.found.pool:
         best = next((one for one in tried if one.devices == host.devices), best)
     # nothing on the GPUs: what a smaller quantization could do there is still worth a word
@@ -129,4 +142,10 @@ def _left_out(left: list[Device], best: Team, whole: Team | None, more: Judged |
         other = whole.found.pool[0]
         layers = layers_text(best.search.spec, other.judged)
         why = f"with {them} {layers}, {tokens_text(other.judged.plan.settings)}, {pace_text(other.speed)}"
+        ids = {device.id for device in left}
+        fixed = sum(p.compute.high + p.overhead_bytes for p in other.judged.plan.devices if p.id in ids)
+        if fixed:
+            why += f", and {format_bytes(fixed)} of {them} would go to buffers and the backend whatever lies there"
+        else:
+            why = f"the model would put nothing on {them}"
     return Note("cards_left_out", f"{names} {'are' if len(left) > 1 else 'is'} left out: {why}.")

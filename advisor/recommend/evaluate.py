@@ -75,7 +75,7 @@ class Evaluator:
 
     def of(self, spec: ModelSpec) -> "Evaluator":
         """What judges the same model in another quantization with everything else the same."""
-        speed = SpeedModel(spec, self.host, {}, self._speed.constants)
+        speed = SpeedModel(spec, self.host, {}, self._speed.machine)
         return Evaluator(
             spec, self.host, self.engine, self.budget, speed, self._tool, self._beside, self._overheads, self
         )
@@ -202,6 +202,11 @@ class Evaluator:
     def constants(self) -> Constants:
         """What the speeds rest on."""
         return self._speed.constants
+
+    @property
+    def beside(self) -> "Beside | None":
+        """What is loaded beside the model."""
+        return self._beside
 
     def tokens_per_s(self, judged: Judged, depth: int) -> float:
         """Decode speed of a candidate with `depth` tokens in the cache."""

@@ -241,17 +241,18 @@ def fixes(
     over = before.shorts[0].over_bytes if before.shorts else 0
     out: list[Fix] = []
 
-    def offer(change: str, request: object, costs: str) -> None:
+    def offer(change: str, request: object, costs: str, lost_n_ctx: int = 0) -> None:
         judged = search.judge(request)  # type: ignore[arg-type]
         after = _need_at(judged, place)
         if need - after > 0:
-            out.append(Fix(change, need - after, costs, judged.fits))
+            out.append(Fix(change, need - after, costs, judged.fits, lost_n_ctx=lost_n_ctx))
 
     settings = before.plan.settings
     if settings.cache_type_k == "f16" and search.cache_allowed("q8_0"):
         offer("-ctk q8_0 -ctv q8_0", wished._replace(cache_type_k="q8_0", cache_type_v="q8_0"), "near lossless")
     for n_ctx in _shorter_contexts(contexts, settings.cache_type_k, settings.n_ctx, search.slots):
-        offer(f"-c {n_ctx}", wished._replace(n_ctx=n_ctx), f"{settings.n_ctx - n_ctx:,} tokens less context")
+        lost = settings.n_ctx - n_ctx
+        offer(f"-c {n_ctx}", wished._replace(n_ctx=n_ctx), f"{lost:,} tokens less context", lost)
     if settings.n_parallel > 1:
         offer("-np 1", wished._replace(n_parallel=1), "one conversation at a time")
     if settings.n_ubatch > 256:

@@ -61,6 +61,8 @@ SCHEMA: dict[str, object] = {
         "typical_weights_share": "number 0.1..1",
         "smaller_quantizations": ["str 1.."],
     },
+    "together": {"most_models": "int 2.."},
+    "beside": {"pictures_per_turn": "number 0..", "draft_acceptance": "number 0..0.99"},
     "warnings": {"dense_cliff_share": "number", "slow_tokens_per_s": "number", "much_loss_below_bits": "number"},
 }
 
@@ -86,6 +88,8 @@ class Policy(NamedTuple):
     cache_factor: Mapping[str, float]
     search: Mapping[str, Any]
     warnings: Mapping[str, float]
+    together: Mapping[str, int]
+    beside: Mapping[str, float]
     intents: Mapping[str, Mapping[str, Any]]
     cache_safety: tuple[Mapping[str, Any], ...] = ()
     # `cache_factor` with what is known of a model on a machine, see cache_safety; empty = nothing is
@@ -119,6 +123,8 @@ def parse_policy(document: Mapping[str, Any]) -> Policy:
         cache_factor=document["cache_factor"],
         search=document["search"],
         warnings=document["warnings"],
+        together=document["together"],
+        beside=document["beside"],
         intents=document["intents"],
         cache_safety=tuple(document.get("cache_safety", ())),
     )

@@ -51,6 +51,10 @@ def recommend_found(
     )
     backends = [device.backend for device in evaluator.host.devices]
     notes += safety_notes(search.cache_rows, best.judged.plan.settings, backends)
+    if evaluator.beside is not None or best.judged.plan.settings.beside.mtp:
+        from advisor.recommend.beside_notes import beside_notes
+
+        notes = [*beside_notes(evaluator, best.judged), *notes]
     smaller = None
     wide = whole or search
     if quants is not None and verdict != "full" and (wide.evaluator.host.devices or not fits):

@@ -5,10 +5,13 @@ replaces them there (`_replace`) and hands the value to SpeedModel.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from advisor.host import Device, HostSnapshot
 from advisor.records import NamedTuple
+
+if TYPE_CHECKING:
+    from advisor.calibration import Calibration, CpuTimes
 
 
 class DeviceConstants(NamedTuple):
@@ -38,12 +41,26 @@ class HostConstants(NamedTuple):
     cache_bytes_per_s: float  # the same for the cache, with flash attention
     step_seconds: float  # one plain block beside its reading
     extra_steps: float  # as a GPU's
-    flops: float
+    flops: float  # matrix products of a prompt
+    attention_flops: float  # attention of a prompt
     disk_bytes_per_s: float
     spread: float
     disk_spread: float
     confidence: str
     decode_factor: float = 1.0
+    times: "CpuTimes | None" = None  # what an engine's trials told; they stand in for the rates above
+    vocabulary_seconds: float = 0.0  # choosing a token
+
+
+class Measured(NamedTuple):
+    """What was measured on this machine, and how far it is to be trusted."""
+
+    calibration: "Calibration"
+    spread: float
+    prefill_spread: float
+    nearest_size_ratio: float  # a run tells of models up to so many times smaller or larger
+    no_flash: tuple[float, float]  # what pair_seconds and row_seconds become without flash attention
+    quantized_cache: tuple[float, float]  # and with a quantised cache
 
 
 class Constants(NamedTuple):
@@ -56,6 +73,7 @@ class Constants(NamedTuple):
     quantized_cache_factor: float  # of cache_bytes_per_s with a quantised cache
     latent_flops_factor: float  # of flops: what attention over a latent cache reaches for a single token
     cold_read_ahead: float  # bytes read from disk for each byte of an expert that is not in memory
+    measured: Measured | None = None
 
 
 def class_of(device: Device) -> str:
@@ -70,14 +88,29 @@ def class_of(device: Device) -> str:
 def constants_of(host: HostSnapshot, rules: Mapping[str, Any], model_path: str = "") -> Constants:
     """What a checked rules/speed.toml says of this machine; `model_path` tells which disk is read."""
     attention = rules["attention"]
+    on_host, measured = _host(host, rules, model_path), None
+    if host.calibration is not None:
+        from advisor.speed.measured import with_calibration  # only where something was measured
+
+        trust = rules["measured"]
+        on_host = with_calibration(on_host, host.calibration, rules)
+        measured = Measured(
+            host.calibration,
+            trust["range"],
+            trust["prefill_range"],
+            trust["nearest_size_ratio"],
+            (trust["cpu_no_flash_pair_factor"], trust["cpu_no_flash_row_factor"]),
+            (trust["cpu_quantized_cache_pair_factor"], trust["cpu_quantized_cache_row_factor"]),
+        )
     return Constants(
         devices=tuple(_device(device, rules) for device in host.devices),
-        host=_host(host, rules, model_path),
+        host=on_host,
         hop_seconds=rules["copies"]["hop_seconds"],
         no_flash_factor=attention["no_flash_efficiency_factor"],
         quantized_cache_factor=attention["quantized_cache_efficiency_factor"],
         latent_flops_factor=attention["latent_flops_factor"],
         cold_read_ahead=rules["disk"]["cold_expert_read_ahead"],
+        measured=measured,
     )
 
 
@@ -116,13 +149,15 @@ def _host(host: HostSnapshot, rules: Mapping[str, Any], model_path: str) -> Host
         per_core = cpu["gflops_per_core_avx512"]
     elif "avx2" in sets or "neon" in sets or "asimd" in sets:
         per_core = cpu["gflops_per_core_avx2"]
+    flops = max(host.cpu.physical_cores, 1) * per_core * 1e9
     rate = cpu["efficiency"] * (host.ram.bandwidth_bytes_per_s or cpu["assumed_bandwidth_bytes_per_s"])
     return HostConstants(
         read_bytes_per_s=rate,
         cache_bytes_per_s=rate * cpu["flash_efficiency_factor"],
         step_seconds=cpu["block_seconds"],
         extra_steps=cpu["extra_steps"],
-        flops=max(host.cpu.physical_cores, 1) * per_core * 1e9,
+        flops=flops,
+        attention_flops=flops,
         disk_bytes_per_s=disk_rate(host, rules, model_path),
         spread=cpu["range"],
         disk_spread=rules["disk"]["range"],

@@ -34,10 +34,15 @@ class SpeedModel:
     def __init__(
         self, spec: ModelSpec, host: HostSnapshot, rules: Mapping[str, Any], constants: Constants | None = None
     ) -> None:
-        """`constants`: measured ones in place of those that `rules`, a checked speed.toml, has for `host`."""
+        """`constants`: those of the machine in place of what `rules`, a checked speed.toml, has for `host`."""
         self._spec = spec
         self._facts = facts_of(spec)
-        self.constants = constants if constants is not None else constants_of(host, rules, spec.path)
+        self.machine = constants if constants is not None else constants_of(host, rules, spec.path)
+        self.constants = self.machine
+        if self.machine.measured is not None:
+            from advisor.speed.measured import for_model  # only where something was measured
+
+            self.constants = for_model(self.machine, spec, host.devices)
         self._reads: dict[tuple[int, str, str, tuple[int, ...]], tuple[tuple[int, float], ...]] = {}
 
     def share(self, other: "SpeedModel") -> None:
@@ -99,8 +104,8 @@ class SpeedModel:
         on_host = plan.read_host_bytes + reads[HOST][0]
         if on_host:
             host = constants.host
-            seconds = plan.read_host_bytes / host.read_bytes_per_s
-            seconds += reads[HOST][0] / (cache_factor * host.cache_bytes_per_s)
+            seconds = plan.read_host_bytes / host.read_bytes_per_s + host.vocabulary_seconds
+            seconds += self._attending_on_host(plan, depth, reads[HOST][0], cache_factor)
             seconds += host.step_seconds * self._steps(plan, HOST, host.extra_steps)
             parts.append((seconds * host.decode_factor, host.spread, "ram bandwidth"))
             confidences.append(host.confidence)
@@ -115,6 +120,16 @@ class SpeedModel:
         confidence = next((word for word in ("low", "formula") if word in confidences), "calibrated")
         spread = sum(part[0] * part[1] for part in parts) / total
         return Decode(total, spread, max(parts, key=lambda part: part[0])[2], confidence)
+
+    def _attending_on_host(self, plan: MemoryPlan, depth: int, cache_bytes: int, cache_factor: float) -> float:
+        """Seconds of attention over `cache_bytes` of cache in system memory."""
+        host, measured = self.constants.host, self.constants.measured
+        if measured is None or host.times is None or not host.times.heads or not cache_bytes:
+            return cache_bytes / (cache_factor * host.cache_bytes_per_s)
+        from advisor.speed.measured import host_attention_seconds
+
+        computing = host_attention_seconds(self._spec, host.times.heads, plan, depth, measured)
+        return max(cache_bytes / host.cache_bytes_per_s, computing)
 
     def _steps(self, plan: MemoryPlan, index: int, extra: float) -> float:
         """Steps of the blocks on a device: one a block, `extra` more for experts and for a recurrent state."""

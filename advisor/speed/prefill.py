@@ -68,12 +68,12 @@ def _on_host(
     fastest = max(constants.devices, key=lambda device: device.flops, default=None)
     if fastest is None or not settings.op_offload or batch < _SMALLEST_OFFLOADED_BATCH:
         parameters = work.dense[HOST] * facts.dense_parameters + work.experts[HOST] * facts.expert_parameters
-        return (2 * parameters + work.attention[HOST]) / host.flops, "compute"
+        return 2 * parameters / host.flops + work.attention[HOST] / host.attention_flops, "compute"
     link = max(device.link_bytes_per_s for device in constants.devices)
     weights = max(plan.host.weights_bytes - facts.input_bytes, 0)
     seconds = weights * batches / link + _products(facts, work.dense[HOST], work.experts[HOST], fastest, batch)
     if not settings.kv_offload:
-        return seconds + work.attention[HOST] / host.flops, "link"
+        return seconds + work.attention[HOST] / host.attention_flops, "link"
     # attention goes where the matrices around it go, and takes the cache along
     return seconds + cache_bytes * batches / link + work.attention[HOST] / fastest.attention_flops, "link"
 

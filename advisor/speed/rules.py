@@ -38,6 +38,17 @@ SCHEMA: dict[str, object] = {
         "gflops_per_core_avx512": "number 0.001..",
         "source": "str",
     },
+    "measured": {
+        "ram_efficiency": _SHARE,
+        "range": _SPREAD,
+        "prefill_range": _SPREAD,
+        "nearest_size_ratio": "number 1..100",
+        "cpu_no_flash_pair_factor": _SHARE,
+        "cpu_no_flash_row_factor": "number 0..10",
+        "cpu_quantized_cache_pair_factor": _SHARE,
+        "cpu_quantized_cache_row_factor": "number 0..10",
+        "source": "str",
+    },
     "attention": {
         "no_flash_efficiency_factor": _SHARE,
         "quantized_cache_efficiency_factor": _SHARE,

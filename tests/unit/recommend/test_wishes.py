@@ -83,3 +83,10 @@ def test_old_prompts_stay_within_what_a_gpu_leaves_of_shared_memory():
     mib = server_caches(plan, budget, checkpoints_of_slot(plan.settings, engine())).cache_ram_mib
     assert mib is not None
     assert mib << 20 <= left
+
+
+def test_all_of_the_context_is_what_0_asks_for():
+    """-c 0 is the trained context, also where layers have to leave the GPU for it."""
+    answer = advise("llama3-8b", machine(8), n_ctx=0)
+    assert answer.chosen.plan.settings.n_ctx == 131072
+    assert answer.verdict == "partial"
