@@ -202,7 +202,12 @@ class Trades:
             self._open = [entry for entry in self._open if _group(entry[2]) != trade.group]
             heapify(self._open)
             self._begin(trade.group)
+        elif judged is not None and cost <= self._best and trade.part < self._last_part(trade.group):
+            self._sketch(trade.group, trade.part + 1, judged.plan.settings.n_ctx)  # beside it sketches are best now
         return [judged] if judged is not None else []
+
+    def _last_part(self, group: Group) -> int:
+        return self._search.chain(group.pair, self._floor, group.n_ubatch).high
 
     def _alternative(self, trade: Trade) -> list[Judged]:
         """The candidate of a trade with a context that is close to the longest: nobody counts its last tokens."""
