@@ -151,7 +151,8 @@ def command(models: tuple[str, ...], **values: Any) -> int:
         why = explained(planner, spec, intent, wishes, beside, answer, host, app.quant_rules)
     if values["as_json"]:
         more = {"explain": explained_shape(why)} if why is not None else {}
-        _print_json(answer, spec, host, engine, values["tool"], line, app.rules.digest(), more)
+        kept = planner.limited(answer, wishes)
+        _print_json(answer, spec, host, engine, values["tool"], line, app.rules.digest(), more, kept)
     else:
         from advisor.cli.render_recommend import render_recommendation
         from advisor.cli.terminal import Screen
@@ -263,7 +264,7 @@ def write_output(path: str, header: GgufHeader, options: list[tuple[str, str]], 
 
 def _print_json(
     answer: Recommendation, spec: Any, host: Any, engine: Any, tool: str, line: str | None, digest: str,
-    more: dict[str, Any],
+    more: dict[str, Any], kept: dict[str, int],
 ) -> None:  # fmt: skip
     import json
 
@@ -275,7 +276,7 @@ def _print_json(
         "engine": shapes.engine_shape(engine, tool),
         "settings": shapes.settings_shape(answer.chosen.plan),
         "devices": shapes.devices_shape(answer.chosen.plan, answer.budget, host),
-        "host": shapes.host_shape(answer.chosen.plan, answer.budget),
+        "host": shapes.host_shape(answer.chosen.plan, answer.budget, kept),
         "speed": shapes.speed_shape(answer.speed),
         "verdict": answer.verdict,
         "warnings": shapes.notes_shape(answer.warnings),

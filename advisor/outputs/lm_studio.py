@@ -75,7 +75,7 @@ class LmStudio(Format):
             wanted.refuse("it does not know this cache type; choose another")
         wanted.one_device()
         wanted.drop("ctx-size", "flash-attn", "cache-type-k", "cache-type-v", "batch-size", "ubatch-size", "parallel",
-                    "kv-unified", "fit", "fit-target", "n-gpu-layers", "cache-ram")  # fmt: skip
+                    "kv-unified", "fit", "fit-target", "n-gpu-layers", "cache-ram", "ctx-checkpoints")  # fmt: skip
         mmproj = wanted.take("mmproj")
         if mmproj is not None and os.path.dirname(mmproj) != os.path.dirname(model.model_path):
             wanted.refuse("it loads a projector from the model's own folder only; link it there")

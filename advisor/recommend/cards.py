@@ -53,6 +53,7 @@ def recommend_on(
     pinned = wishes.pinned
 
     searches: dict[tuple[Device, ...], Search] = {}
+    tried: list[Team] = []
 
     def search_on(devices: tuple[Device, ...]) -> Search:
         if devices not in searches:
@@ -64,7 +65,9 @@ def recommend_on(
         return searches[devices]
 
     def searched(devices: tuple[Device, ...]) -> Team:
-        return Team(devices, search_on(devices), search_on(devices).run())
+        # of the whole machine something is told even where some of its cards do better
+        known = min((one.cost for one in tried), default=float("inf")) if devices != host.devices else float("inf")
+        return Team(devices, search_on(devices), search_on(devices).run(known))
 
     def bound(devices: tuple[Device, ...]) -> float:
         evaluator = search_on(devices).evaluator
@@ -72,7 +75,6 @@ def recommend_on(
         return least_cost(search_on(one.devices)) if one is not None else 0.0
 
     by_number = pinned.tensor_split or pinned.main_gpu or pinned.split_mode or pinned.tensor_overrides
-    tried: list[Team] = []
     if len(host.devices) > 1 and not by_number and pinned.n_gpu_layers != 0:
         teams = [(device,) for device in distinct(host.devices)] + groups(host.devices) + [host.devices]
         bounds = {team: bound(team) for team in teams}

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from advisor.host import HostSnapshot
-from advisor.recommend.budget import Budget
+from advisor.recommend.budget import Budget, server_caches
 from advisor.recommend.recommendation import Note, Recommendation
-from advisor.recommend.warn import cache_ram_mib
 from advisor.together.shares import load_of, spare_ram, total
 from advisor.together.types import Member, Seat
 from advisor.units import format_bytes
@@ -62,7 +61,7 @@ def notes_of(
         notes.append(Note("ram_shared", text))
     kept = []
     for (member, seat), limits in zip(there, [each for each in shared_out(seats, budget) if each], strict=True):
-        if cache_ram_mib(seat.answer.chosen.plan, limits) is not None:
+        if server_caches(seat.answer.chosen.plan, limits, 1).cache_ram_mib is not None:
             kept.append(member.name)
     if kept:
         left = spare_ram(budget, total(load_of(seat.answer.chosen.plan) for _, seat in there))
