@@ -213,9 +213,12 @@ class Cures:
         loss = None
         new, old = weights_quality(rules, one.name), weights_quality(rules, search.spec.quantization)
         if new is not None and new.perplexity_more is not None:
-            known = old is not None and old.perplexity_more is not None
-            more = new.perplexity_more - (old.perplexity_more or 0.0 if old is not None else 0.0)
-            than = search.spec.quantization if known else "F16"
+            before = None
+            if old is not None:  # like with like: with an importance matrix where the new figure is of one
+                with_matrix = new.imatrix and old.with_imatrix_perplexity_more is not None
+                before = old.with_imatrix_perplexity_more if with_matrix else old.perplexity_more
+            more = new.perplexity_more - (before or 0.0)
+            than = search.spec.quantization if before is not None else "F16"
             text = "published perplexity {perplexity} more than {than} on {of}"
             loss = say(text, perplexity=round(more, 4), than=than, of=new.model)
         return Cure("quantization", f"a file in {one.name}", saves, one.judged.fits and (one.full or full), one.judged,

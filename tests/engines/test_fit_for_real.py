@@ -75,4 +75,5 @@ def test_its_arguments_run_as_it_chose(empty_model, server, vulkan_breakdown):
     assert any("ffn" in word for word in fit["arguments"])
     loaded = vulkan_breakdown(empty_model("small-gptoss"), fit["arguments"])
     used = sum(loaded.buffers["Vulkan0"].values())
-    assert fit["used_bytes"]["Vulkan0"] - 2 * MIB <= used < fit["used_bytes"]["Vulkan0"] + 3 * MIB
+    rounding = 4 * 5243  # hundredths of a MiB, a line for each kind of buffer
+    assert fit["used_bytes"]["Vulkan0"] - rounding <= used < fit["used_bytes"]["Vulkan0"] + MIB + rounding

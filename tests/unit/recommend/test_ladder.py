@@ -243,3 +243,15 @@ def test_a_sentence_refuses_one_name_for_two_figures():
     with pytest.raises(ValueError, match="two figures"):
         sentence(one, two)
     assert capital(say("about {x_tokens_per_s}", x_tokens_per_s=12.0)).text == "About about 12 tokens/s"
+
+
+def test_the_loss_of_a_smaller_quantization_is_of_like_figures():
+    """IQ4_XS has only a figure with an importance matrix, so Q4_K_M's with one counts: llama.cpp's scoreboard."""
+    _, _, why = tell("llama33-70b-q4_k_m", machine(42, ram_gib=64))
+    cure = next(cure for cure in why.cures if cure.code == "quantization")
+    with_matrix = {"IQ4_XS": 0.228071, "IQ3_XXS": 1.226803, "IQ2_XXS": 7.860148}
+    without = {"Q3_K_M": 0.656864}
+    name = cure.change.removeprefix("a file in ")
+    more = with_matrix[name] - 0.151303 if name in with_matrix else without[name] - 0.175482
+    assert cure.said.figures["perplexity"] == pytest.approx(more, abs=5e-5)
+    assert "more than Q4_K_M on Llama 3 8B" in cure.said.text
