@@ -135,7 +135,8 @@ def _plan(
 def _steps_back(known: FileRecord, first: Entry | None) -> dict[Slot, _Back]:
     """Every slot that the changes from `first` on touched, back to before them.
 
-    A value of the user's that one of them had replaced ends the way back: older ones are not what the user left.
+    A value of the user's that one of them had replaced ends the way back: older ones are not what the user left. What
+    lies behind ours now was left last, also where it was adopted, or written anew, without a change of the file.
     """
     if first is None or first is known.history[0]:  # also of changes that are no longer remembered
         return {slot: _Back(ours.behind, ours.text, None, ours.value) for slot, ours in known.wrote.items()}
@@ -156,8 +157,16 @@ def _steps_back(known: FileRecord, first: Entry | None) -> dict[Slot, _Back]:
                     continue
                 last = now.value if now is not None else changes[slot].new
                 back = _Back(last, None, now, last)
+            elif back.ours is None and slot in changes and not same(changes[slot].new, back.value):
+                ended.add(slot)  # what it wrote was no longer there: the user had been there
+                continue
             ours = ours if slot in wrote_before else back.ours
             value, text = (changes[slot].old, changes[slot].old_text) if slot in changes else (back.value, back.text)
+            if back.ours is not None and back.ours.behind is not GONE:
+                if ours is not None and same(ours.behind, back.ours.behind):
+                    ours = ours._replace(text=back.ours.text)
+                else:
+                    value, text, ours = back.ours.behind, back.ours.text, None
             steps[slot] = _Back(value, text, ours, back.last)
             if not same(value, ours.value if ours is not None else GONE):
                 ended.add(slot)

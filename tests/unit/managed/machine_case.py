@@ -52,4 +52,4 @@ def without_marks(text: str) -> str:
 
     What was the last line when a comment was put behind it has one since.
     """
-    return re.sub(r"(?m)^# thought\d+z(\r?\n|\Z)", "", text).rstrip("\r\n")
+    return re.sub(r"(?m)^(\ufeff?)# thought\d+z(?:\r?\n|\Z)", r"\1", text).rstrip("\r\n")

@@ -90,7 +90,11 @@ class Bookkeeper(RuleBasedStateMachine):
         return Written(self.standing[slot], self.case.format.spelled(self.text).get(slot))
 
     def tables_of(self, text: str) -> set[Slot]:
-        return self.case.format.spelled(text).keys() - self.case.format.parse(text).keys() if text else set()
+        """The tables that are written; the whole file as one is not, unless it has brackets: it begins with a key."""
+        if not text:
+            return set()
+        spelled = self.case.format.spelled(text)
+        return {place for place, empty in spelled.items() if place or empty} - self.case.format.parse(text).keys()
 
     def user_has(self, record: FileRecord | None, slot: Slot, written: Written) -> None:
         """The user's value, unless it is just what advisor wrote or offered there: then it is advisor's again."""
