@@ -31,6 +31,9 @@ class Written(NamedTuple):
     text: str | None
 
 
+ANYHOW = "in any way of writing"
+
+
 # other ways to write a value; those that mean something else in a format are not taken there
 RESPELLED: tuple[Callable[[Value], str], ...] = (
     lambda value: str(value),

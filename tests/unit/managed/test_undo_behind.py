@@ -9,6 +9,11 @@ import json
 
 import pytest
 
+from advisor.managed.change import apply_change, plan_change
+from advisor.managed.ledger import open_ledger
+from advisor.managed.undo import plan_undo, uninstall
+from advisor.outputs.registry import load
+from advisor.slots import Slot
 from tests.unit.managed.conftest import Desk
 
 
@@ -96,3 +101,73 @@ def test_what_the_user_took_out_before_it_was_written_again_stays_out(desk):
     desk.apply(port=1, ctx=2, adopt=True)
     desk.undo(to_s=before_s)
     assert json.loads(desk.text) == {"theme": "dark", "port": 1}
+
+
+@pytest.mark.parametrize("back", ["no longer wanted", "undo", "uninstall"])
+def test_a_value_adopted_as_it_is_and_written_anew_is_not_written_back(desk, back):
+    desk.apply(port=1, ctx=4096, adopt=True)
+    put(desk, '"ctx": 4096', '"ctx": 4.096e3')
+    if back == "no longer wanted":
+        desk.apply(port=2)
+    elif back == "undo":
+        desk.undo()
+    else:
+        desk.uninstall()
+    assert '"ctx": 4.096e3' in desk.text
+
+
+def test_what_the_user_had_is_written_as_it_was_also_when_it_comes_to_be_wanted(desk):
+    put(desk, '"ctx": 4096', '"ctx": 4.096e3')
+    desk.apply(port=1, ctx=1, adopt=True)
+    desk.apply(port=1, ctx=4096)
+    assert '"ctx": 4.096e3' in desk.text
+    desk.apply(port=1)
+    assert '"ctx": 4.096e3' in desk.text
+
+
+HEAD = "name: x\nparameters: {model: y}\n"
+OPTIONS = HEAD + "options:   # of mine\n  - a:1\n"
+
+
+@pytest.mark.parametrize("back", ["no longer wanted", "undo", "uninstall"])
+def test_a_list_stays_in_which_a_value_was_adopted_as_it_is(tmp_path, back):
+    """The user takes that value out while one of advisor's stands beside it; then that goes, too."""
+    output, desk = load("localai"), Desk(tmp_path, load("localai"), "m.yaml")
+    desk.write(OPTIONS)
+
+    def change(wanted: dict[Slot, str]) -> None:
+        with open_ledger(desk.state) as ledger:
+            apply_change(plan_change(str(desk.file), output, wanted, ledger, adopt=True), ledger, now_s=1)
+
+    change({("options", "a"): "1"})
+    assert desk.text == OPTIONS
+    change({("options", "b"): "2"})
+    put(desk, "  - a:1\n", "")
+    assert '"b:2"' in desk.text
+    if back == "no longer wanted":
+        change({})
+    else:
+        with open_ledger(desk.state) as ledger:
+            if back == "undo":
+                apply_change(plan_undo(str(desk.file), ledger, {output.name: output}), ledger, now_s=2)
+            else:
+                assert [each.error for each in uninstall(ledger, {output.name: output}, now_s=2)] == [None]
+    assert desk.text == HEAD + "options:   # of mine\n"
+
+
+def test_a_list_of_the_users_stays_into_which_undo_wrote(tmp_path):
+    """Advisor's own list went with advisor's value; the user made one; undo writes into that, and takes it out."""
+    output, desk = load("localai"), Desk(tmp_path, load("localai"), "m.yaml")
+    desk.write(HEAD)
+    with open_ledger(desk.state) as ledger:
+        for wanted in ({("threads",): 1}, {("options", "b"): "2"}, {}):
+            apply_change(plan_change(str(desk.file), output, wanted, ledger, adopt=True), ledger, now_s=1)
+    assert desk.text == HEAD
+    desk.write(HEAD + "options:\n  - a:1\n")
+    with open_ledger(desk.state) as ledger:
+        apply_change(plan_undo(str(desk.file), ledger, {output.name: output}), ledger, now_s=2)
+    assert "b:2" in desk.text
+    put(desk, "  - a:1\n", "")
+    with open_ledger(desk.state) as ledger:
+        assert [each.error for each in uninstall(ledger, {output.name: output}, now_s=2)] == [None]
+    assert desk.text == HEAD + "options:\n"
