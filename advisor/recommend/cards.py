@@ -92,8 +92,8 @@ def recommend_on(
             tried.append(alone)
     best = min(tried, key=lambda one: (one.cost, -len(one.devices)))
     if not by_number and 0 < len(best.used) < len(best.devices):
-        # an empty card would still hold a backend, and make all hold copies of the inputs
-        fewer = searched(best.used)
+        # an empty card would still hold a backend, and make all hold copies of the inputs: as good without it is better
+        fewer = Team(best.used, search_on(best.used), search_on(best.used).run())
         if fewer.cost <= best.cost:
             best = fewer
             tried.append(fewer)
