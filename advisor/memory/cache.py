@@ -117,7 +117,8 @@ class CacheTable:
         if not settings.kv_offload:
             return (0,) * len(backends), sum(host)
         places = [placement[layer.il] for layer in self._spec.layers]
-        of_device = {id(backend): self.by_layer(settings, backend) for backend in backends}
+        kinds = {id(backend): backend for backend in backends}
+        of_device = {key: self.by_layer(settings, backend) for key, backend in kinds.items()}
         devices = tuple(
             sum(compress(of_device[id(backend)], map(index.__eq__, places))) for index, backend in enumerate(backends)
         )

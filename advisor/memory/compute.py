@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from operator import is_
+from typing import Any
 
 from advisor.ggml_types import BY_NAME
 from advisor.gguf_header.types import ArraySummary
@@ -58,6 +60,7 @@ class ComputeModel:
         self._known: dict[tuple[object, ...], Sizes] = {}
         self._anchors = Anchors()
         self._flash: dict[tuple[object, ...], bool] = {}
+        self._last: tuple[Any, Any, Any, tuple[GraphSettings, GraphPlacement]] | None = None  # asked, and its values
 
     @contextmanager
     def _possible(self) -> Iterator[None]:
@@ -139,7 +142,9 @@ class ComputeModel:
         self, settings: RunSettings, placement: Sequence[int], overrides: Overrides
     ) -> tuple[GraphSettings, GraphPlacement]:
         """The settings and the placement as the graph model takes them."""
-        return (
+        if self._last is not None and all(map(is_, self._last, (settings, placement, overrides))):
+            return self._last[3]
+        values = (
             GraphSettings(
                 n_ctx=settings.n_ctx,
                 n_ctx_seq=settings.n_ctx_seq,
@@ -158,6 +163,8 @@ class ComputeModel:
             ),
             GraphPlacement(len(self._backends), tuple(placement), overrides.patterns),
         )
+        self._last = (settings, placement, overrides, values)
+        return values
 
     def mtp_buffers(
         self, settings: RunSettings, placement: Sequence[int], overrides: Overrides

@@ -106,6 +106,7 @@ class Planner:
                     layers=(first, first + count - 1) if count else None,
                     n_layers=count,
                     has_output=placement[spec.n_layer_all] == index,
+                    source="formula",
                     overhead=overhead,
                     overhead_source=overhead_source,
                     extras=mine,
@@ -262,6 +263,12 @@ def plan_memory(
     return Planner(spec, engine, devices, server=server, beside=beside).plan(settings)
 
 
+def checkpoints_of_slot(settings: RunSettings, engine: EngineSpec) -> int:
+    """How many checkpoints of its state the server may come to keep for a slot."""
+    asked = settings.beside.n_ctx_checkpoints
+    return max(int(engine.server["context_checkpoints"] if asked is None else asked), 0)
+
+
 def _extras(spec: ModelSpec, settings: RunSettings, engine: EngineSpec) -> dict[str, int]:
     """Host memory that the server fills over time: saved prompts, and checkpoints of what cannot be rewound."""
     per_sequence = 0
@@ -272,10 +279,9 @@ def _extras(spec: ModelSpec, settings: RunSettings, engine: EngineSpec) -> dict[
             for name, width in ((settings.cache_type_k, layer.k_width), (settings.cache_type_v, layer.v_width)):
                 kind = BY_NAME[name.lower()]
                 per_sequence += cells * width // kind.block_elements * kind.block_bytes
-    asked = settings.beside
-    most = engine.server["context_checkpoints"] if asked.n_ctx_checkpoints is None else asked.n_ctx_checkpoints
-    ram = asked.cache_ram_mib
+    count = checkpoints_of_slot(settings, engine)
+    ram = settings.beside.cache_ram_mib
     return {
         "prompt_cache_bytes": engine.server["prompt_cache_bytes"] if ram is None else ram << 20 if ram >= 0 else -1,
-        "context_checkpoints_bytes": per_sequence * max(most, 0) * settings.n_parallel,
+        "context_checkpoints_bytes": per_sequence * count * settings.n_parallel,
     }

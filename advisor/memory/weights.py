@@ -126,16 +126,18 @@ class WeightTable:
 
     def __init__(self, spec: ModelSpec, engine: EngineSpec, backends: Sequence[BackendRules], parcels: Parcels) -> None:
         self._spec, self._engine, self._backends, self.parcels = spec, engine, backends, parcels
+        self._in_block: dict[int, list[WeightTensor]] = {}
         self._table = next((t for t in spec.tensors if t.name == "token_embd.weight"), None)
 
     def matched_bytes(self, block: int, pattern: str) -> int:
         """What the tensors of a block that a pattern finds take on the first device."""
+        if not self._in_block:
+            for tensor in self._spec.tensors:
+                if tensor.place == "block":
+                    self._in_block.setdefault(tensor.block, []).append(tensor)
         expression = re.compile(pattern)
-        return sum(
-            _on_device(tensor, self._backends[0])
-            for tensor in self._spec.tensors
-            if tensor.block == block and tensor.place == "block" and expression.search(tensor.name)
-        )
+        mine = [tensor for tensor in self._in_block.get(block, ()) if expression.search(tensor.name)]
+        return sum(_on_device(tensor, self._backends[0]) for tensor in mine)
 
     def place(self, settings: RunSettings, placement: Sequence[int], overrides: Overrides) -> WeightBytes:
         """Distribute every loaded tensor. `placement` is place_layers' answer."""

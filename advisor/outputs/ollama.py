@@ -97,7 +97,8 @@ class Ollama(Format):
         if settings.n_batch != settings.n_ubatch:
             wanted.refuse("its num_batch is both batch and micro-batch; give -b and -ub the same")
         wanted.drop("ctx-size", "flash-attn", "cache-type-k", "cache-type-v", "batch-size", "ubatch-size", "parallel",
-                    "kv-unified", "fit", "fit-target", "cache-ram", "mmproj", "embeddings")  # fmt: skip
+                    "kv-unified", "fit", "fit-target", "cache-ram", "ctx-checkpoints", "mmproj",
+                    "embeddings")  # fmt: skip
         found: dict[str, Value] = {"num_ctx": settings.n_ctx // settings.n_parallel}
         layers = wanted.number("n-gpu-layers")
         if wanted.exact:

@@ -53,6 +53,7 @@ def recommend_on(
     pinned = wishes.pinned
 
     searches: dict[tuple[Device, ...], Search] = {}
+    tried: list[Team] = []
 
     def search_on(devices: tuple[Device, ...]) -> Search:
         if devices not in searches:
@@ -63,8 +64,12 @@ def recommend_on(
             searches[devices] = Search(evaluator, policy, intent, wishes)
         return searches[devices]
 
-    def searched(devices: tuple[Device, ...]) -> Team:
-        return Team(devices, search_on(devices), search_on(devices).run())
+    def searched(devices: tuple[Device, ...], *, whatever: bool = False) -> Team:
+        # of the whole machine something is told even where some of its cards do better
+        known = float("inf")
+        if devices != host.devices and not whatever:
+            known = min((one.cost for one in tried), default=known)
+        return Team(devices, search_on(devices), search_on(devices).run(known))
 
     def bound(devices: tuple[Device, ...]) -> float:
         evaluator = search_on(devices).evaluator
@@ -72,7 +77,6 @@ def recommend_on(
         return least_cost(search_on(one.devices)) if one is not None else 0.0
 
     by_number = pinned.tensor_split or pinned.main_gpu or pinned.split_mode or pinned.tensor_overrides
-    tried: list[Team] = []
     if len(host.devices) > 1 and not by_number and pinned.n_gpu_layers != 0:
         teams = [(device,) for device in distinct(host.devices)] + groups(host.devices) + [host.devices]
         bounds = {team: bound(team) for team in teams}
@@ -93,7 +97,7 @@ def recommend_on(
     best = min(tried, key=lambda one: (one.cost, -len(one.devices)))
     if not by_number and 0 < len(best.used) < len(best.devices):
         # an empty card would still hold a backend, and make all hold copies of the inputs
-        fewer = searched(best.used)
+        fewer = searched(best.used, whatever=True)  # as good is good enough
         if fewer.cost <= best.cost:
             best = fewer
             tried.append(fewer)

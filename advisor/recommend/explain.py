@@ -187,7 +187,7 @@ def rejected(search: Search, best: Ranked) -> list[Rejected]:
         steps.append(("f16_cache", "an f16 cache", request._replace(cache_type_k="f16", cache_type_v="f16")))
     if request.tensor_overrides and not search.wishes.pinned.tensor_overrides:
         whole = request._replace(tensor_overrides=())
-        steps.append(("more_experts", "the experts of which now only a part is on the GPU", whole))
+        steps.append(("more_experts", "the rest of the experts that are on the GPU in part", whole))
     elif settings.n_cpu_moe and search.wishes.pinned.n_cpu_moe is None:
         steps.append(
             (

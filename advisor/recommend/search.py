@@ -246,8 +246,8 @@ class Search:
         wished = self.comfortable if grows else self.ceiling
         return self.longest(request, self.floor, max(wished, self.floor))
 
-    def run(self) -> Found:
-        """All fitting candidates, the cheapest first."""
+    def run(self, known_cost: float = float("inf")) -> Found:
+        """All fitting candidates, the cheapest first; those that cannot cost less than `known_cost` may be missing."""
         found: dict[RequestedSettings, Judged] = {}
 
         def keep(judged: Judged | None) -> None:
@@ -270,7 +270,8 @@ class Search:
         if not full and self.evaluator.host.devices:
             from advisor.recommend.trade import Trades  # it searches on with this
 
-            for judged in Trades(self).settled(best):
+            only_better = known_cost < float("inf")
+            for judged in Trades(self).settled(min(best, known_cost), only_better=only_better):
                 keep(judged)
         if not found:
             for pair in self.cache_pairs():

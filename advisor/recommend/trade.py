@@ -12,6 +12,7 @@ from advisor.settings import RequestedSettings
 
 _CLOSE = 1.002  # a sketch that was no further off than this told enough
 _REACH = 4  # times the comfortable context is as far as sketches look; what is settled may be longer
+_NEARLY = 5  # an alternative may be 1/32 shorter than need be
 _LOOKS = 3  # how often one cache type and micro-batch are sketched, each time beside more that is exact
 
 
@@ -59,6 +60,8 @@ class Trades:
         self._n_pushed = 0
         self._seen: dict[tuple[Group, int], Trade] = {}
         self._done: set[tuple[Group, int]] = set()
+        self._begun: set[Group] = set()
+        self._ends: dict[tuple[str, str], tuple[int, int]] = {}  # parts with the usual micro-batch
         self._looks: dict[Group, int] = {}
         self._best = float("inf")
         pinned = search.wishes.pinned.n_ctx
@@ -68,9 +71,10 @@ class Trades:
             self._floor = self._wished = self._ceiling = pinned or search.spec.n_ctx_train
         self._reach = min(self._ceiling, max(_REACH * self._wished - search.step, self._floor))
 
-    def settled(self, known_cost: float) -> list[Judged]:
-        """The exact candidates that are cheaper than `known_cost` or otherwise of use, the best among them.
+    def settled(self, known_cost: float, *, only_better: bool = False) -> list[Judged]:
+        """The exact candidates that are cheaper than `known_cost`, the best among them, or otherwise of use.
 
+        `only_better`: where none is cheaper nothing else is of use.
         Sketches are close, not exact: the cheapest is settled until nothing looks cheaper than what is settled.
         """
         self._best = known_cost
@@ -85,8 +89,8 @@ class Trades:
                 self._expand(item)
         for pair in self._search.cache_pairs():
             found += self._doubted(pair)
-        for trade in self._worth_settling():
-            found += self._settle(trade)
+        for trade in self._worth_settling() if found or not only_better else ():
+            found += self._alternative(trade)
         return found
 
     def _push(self, cost: float, item: Item) -> None:
@@ -97,7 +101,8 @@ class Trades:
 
     def _expand(self, item: Group | Span) -> None:
         if isinstance(item, Group):
-            self._begin(item)
+            if item not in self._begun:
+                self._begin(item)
             return
         low, high = item
         middle = (low.part + high.part) // 2
@@ -110,13 +115,18 @@ class Trades:
     def _begin(self, group: Group) -> None:
         """The ends of a group: the most on the GPUs that fits, and the most beside a comfortable context."""
         search, (pair, n_ubatch) = self._search, group
-        most = search.split(pair, self._floor, n_ubatch)
+        self._begun.add(group)
+        lead = Group(search.cache_pairs()[0], n_ubatch)
+        if n_ubatch is not None and lead not in self._begun:  # what is worked out for it does for other cache types
+            self._begin(lead)
+        near_least, near_most = self._ends.get(pair, (None, None))
+        most = search.split(pair, self._floor, n_ubatch, near_most)
         if most is None:
             return
         chain = search.chain(pair, self._floor, n_ubatch)
         first, others = most.at, {most.at - 1}  # should the sketch be wrong
         if self._floor < self._ceiling:
-            least = search.split(pair, self._wished, n_ubatch, most.at)
+            least = search.split(pair, self._wished, n_ubatch, most.at if near_least is None else near_least)
             first = least.at if least is not None else chain.low
             others = {first - 1}
         if not most.judged.plan.flash_attn and search.base.flash_attn != "off":
@@ -129,6 +139,7 @@ class Trades:
             if part >= chain.low:
                 self._sketch(group, part, self._wished)
         if n_ubatch is None:
+            self._ends[pair] = (bottom.part, top.part)
             self._larger_batches(bottom, top)
 
     def _sketch(self, group: Group, part: int, near_n_ctx: int) -> Trade:
@@ -143,8 +154,8 @@ class Trades:
         trade = Trade(group, part, border, search.cost(border.judged))
         if border.judged.fits:
             self._seen[key] = trade
-            if key not in self._done:
-                self._push(trade.cost, trade)
+            if key not in self._done:  # what ends where sketches do may be longer
+                self._push(trade.cost * self._lack(self._longest(trade)) / self._lack(trade.n_ctx), trade)
         return trade
 
     def _between(self, low: Trade, high: Trade) -> None:
@@ -186,11 +197,28 @@ class Trades:
         cost = self._search.cost(judged) if judged is not None else float("inf")
         self._best = min(self._best, cost)
         looks = self._looks[trade.group] = self._looks.get(trade.group, 1) + 1
-        if not trade.cost / _CLOSE < cost < trade.cost * _CLOSE and looks <= _LOOKS:
+        close = trade.n_ctx >= self._reach or trade.cost / _CLOSE < cost < trade.cost * _CLOSE
+        if not close and looks <= _LOOKS:
             self._open = [entry for entry in self._open if _group(entry[2]) != trade.group]
             heapify(self._open)
             self._begin(trade.group)
+        elif judged is not None and cost <= self._best and trade.part < self._last_part(trade.group):
+            self._sketch(trade.group, trade.part + 1, judged.plan.settings.n_ctx)  # beside it sketches are best now
         return [judged] if judged is not None else []
+
+    def _last_part(self, group: Group) -> int:
+        return self._search.chain(group.pair, self._floor, group.n_ubatch).high
+
+    def _alternative(self, trade: Trade) -> list[Judged]:
+        """The candidate of a trade with a context that is close to the longest: nobody counts its last tokens."""
+        make, low, _, at, _ = trade.border
+        if (trade.group, trade.part) in self._done:
+            return []
+        for index in (at, max(at - (at >> _NEARLY) - 1, low)):
+            judged = self._evaluator.judge(make(index))
+            if judged.fits:
+                return [judged]
+        return self._settle(trade)
 
     def _doubted(self, pair: tuple[str, str]) -> list[Judged]:
         """What a sketch may have thought too large: buffers depend on which blocks lie on the CPU, not only how many.

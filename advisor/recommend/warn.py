@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from advisor.memory.engine_spec import EngineSpec
+from advisor.memory.plan import checkpoints_of_slot
 from advisor.memory.types import MemoryPlan
 from advisor.model.heads import HEADS_DERIVED
 from advisor.model.spec import ModelSpec
-from advisor.recommend.budget import Budget, host_over_bytes
+from advisor.recommend.budget import Budget, ServerCaches, host_over_bytes, server_caches
 from advisor.recommend.policy import Policy
 from advisor.recommend.recommendation import Note
 from advisor.recommend.warn_devices import device_warnings
@@ -75,42 +76,29 @@ def warnings(
     if kept < 0:
         text = "With --cache-ram -1 the server keeps old prompts without a limit, until system memory is full."
         notes.append(Note("prompt_cache_unlimited", text, "llama_cpp.toml: server"))
-    mib = cache_ram_mib(plan, budget)
-    if mib is not None:
-        notes.append(_ram_note(engine, plan, left, mib))
+    caches = server_caches(plan, budget, checkpoints_of_slot(settings, engine))
+    if caches != ServerCaches(None, None):
+        notes.append(_ram_note(engine, plan, left, caches))
     return notes
 
 
-def cache_ram_mib(plan: MemoryPlan, budget: Budget) -> int | None:
-    """What --cache-ram must say so that saved prompts do not fill system memory, None where the default is well."""
-    left = -host_over_bytes(plan, budget)
-    extras = plan.host.extras
-    if (
-        extras["prompt_cache_bytes"] > 0
-        and 0 <= left < extras["prompt_cache_bytes"] + extras["context_checkpoints_bytes"]
-    ):
-        return (left // 2 >> 20) // 256 * 256
-    return None
-
-
-def _ram_note(engine: EngineSpec, plan: MemoryPlan, left: int, mib: int) -> Note:
+def _ram_note(engine: EngineSpec, plan: MemoryPlan, left: int, caches: ServerCaches) -> Note:
     """What the server keeps in system memory over time, and what would keep it within the `left` bytes."""
-    extras, slots = plan.host.extras, plan.settings.n_parallel
-    asked = plan.settings.beside.n_ctx_checkpoints
-    most = engine.server["context_checkpoints"] if asked is None else asked
-    keeps = f"up to {format_bytes(extras['prompt_cache_bytes'])} of old prompts"
-    cure = f"--cache-ram {mib}"
-    if extras["context_checkpoints_bytes"]:
-        one = extras["context_checkpoints_bytes"] // (most * slots)
+    extras, slots, most = plan.host.extras, plan.settings.n_parallel, checkpoints_of_slot(plan.settings, engine)
+    kept, states = extras["prompt_cache_bytes"], extras["context_checkpoints_bytes"]
+    parts = [f"up to {format_bytes(kept)} of old prompts"] if kept > 0 else []
+    if states:
         for_slots = f" for each of {slots} slots" if slots > 1 else ""
-        keeps += (
-            f" and {format_bytes(extras['context_checkpoints_bytes'])} of checkpoints ({most} of {one / MIB:,.1f} MiB"
-            f"{for_slots})"
-        )
-        fewer = max(left - (mib << 20), 0) // (one * slots)
-        cure += f" --ctx-checkpoints {fewer}" if fewer < most else ""
-    text = f"The server keeps {keeps} in system memory; only {format_bytes(left)} is left: {cure} keeps it within that."
-    return Note("prompt_cache_fills_ram", text, "llama_cpp.toml: server")
+        one = states // (most * slots) / MIB
+        parts.append(f"{format_bytes(states)} of checkpoints ({most} of {one:,.1f} MiB{for_slots})")
+    cures = [f"--cache-ram {caches.cache_ram_mib}"] if caches.cache_ram_mib is not None else []
+    cures += [f"--ctx-checkpoints {caches.n_ctx_checkpoints}"] if caches.n_ctx_checkpoints is not None else []
+    text = (
+        f"The server keeps {' and '.join(parts)} in system memory; only {format_bytes(left)} is left: "
+        f"{' '.join(cures)} keeps it within that."
+    )
+    code = "prompt_cache_fills_ram" if caches.cache_ram_mib is not None else "context_checkpoints_fill_ram"
+    return Note(code, text, "llama_cpp.toml: server")
 
 
 def _slots_note(engine: EngineSpec, plan: MemoryPlan) -> Note:

@@ -11,7 +11,7 @@ from advisor.together.types import Member
 class WholeSearch(Search):
     """The search without anything left on the CPU."""
 
-    def run(self) -> Found:
+    def run(self, known_cost: float = float("inf")) -> Found:  # noqa: ARG002 - there is little to leave out
         """All fitting candidates, the cheapest first."""
         found: dict[RequestedSettings, Judged] = {}
         for n_ubatch in (None, *self.larger_batches):
@@ -77,3 +77,9 @@ def to_comfort(member: Member) -> Wishes:
     wishes, intent = member.wishes, member.intent
     most = max(intent.comfortable_n_ctx, wishes.min_n_ctx or 0)
     return wishes._replace(max_n_ctx=min(wishes.max_n_ctx or most, most))
+
+
+def at_floor(member: Member) -> Wishes:
+    """The wishes with no more than the shortest acceptable context."""
+    wishes, floor = member.wishes, max(member.wishes.min_n_ctx or member.intent.floor_n_ctx, 256)
+    return wishes._replace(max_n_ctx=min(wishes.max_n_ctx or floor, floor))

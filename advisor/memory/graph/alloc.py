@@ -27,20 +27,29 @@ UNBOUNDED = 1 << 62
 
 
 class FreeList:
-    """One buffer: free blocks sorted by offset; the last one is the open end."""
+    """One buffer: free blocks sorted by offset; the last one is the open end.
 
-    __slots__ = ("high", "offsets", "sizes")
+    `odd`: once a block of nothing came back neither need be so, and everything goes in the engine's own order.
+    """
+
+    __slots__ = ("high", "odd", "offsets", "sizes")
 
     def __init__(self) -> None:
         self.offsets = [0]
         self.sizes = [UNBOUNDED]
         self.high = 0
+        self.odd = False
 
     def take(self, size: int) -> int:
         """Offset of a block of `size` bytes (already aligned): the tightest hole, else the open end."""
         sizes = self.sizes
-        best = len(sizes) - 1
-        if best > 0:
+        last = best = len(sizes) - 1
+        if self.odd:
+            best_size = UNBOUNDED
+            for i in range(last):
+                if size <= sizes[i] <= best_size:
+                    best_size, best = sizes[i], i
+        elif last:
             tightest = min([hole for hole in sizes if hole >= size])  # the open end is the largest
             while sizes[best] != tightest:  # of equal ones the last
                 best -= 1
@@ -56,6 +65,10 @@ class FreeList:
     def give(self, offset: int, size: int) -> None:
         """Return a block and merge it with its neighbours."""
         offsets, sizes = self.offsets, self.sizes
+        self.odd = self.odd or not size
+        if self.odd:
+            self._give_in_order(offset, size)
+            return
         after = bisect_left(offsets, offset)
         joins_next = after < len(offsets) and offsets[after] == offset + size
         if after and offsets[after - 1] + sizes[after - 1] == offset:
@@ -69,6 +82,30 @@ class FreeList:
         else:
             offsets.insert(after, offset)
             sizes.insert(after, size)
+
+    def _give_in_order(self, offset: int, size: int) -> None:
+        """Merge with the neighbours as the engine comes by them."""
+        offsets, sizes = self.offsets, self.sizes
+        end = offset + size
+        for i in range(len(offsets)):
+            if offsets[i] + sizes[i] == offset:
+                sizes[i] += size
+                if i + 1 < len(offsets) and offsets[i] + sizes[i] == offsets[i + 1]:
+                    sizes[i] += sizes[i + 1]
+                    del sizes[i + 1], offsets[i + 1]
+                return
+            if end == offsets[i]:
+                offsets[i] = offset
+                sizes[i] += size
+                if i > 0 and offsets[i - 1] + sizes[i - 1] == offset:
+                    sizes[i - 1] += sizes[i]
+                    del sizes[i], offsets[i]
+                return
+        position = 0
+        while position < len(offsets) and offsets[position] < offset:
+            position += 1
+        offsets.insert(position, offset)
+        sizes.insert(position, size)
 
 
 class BufferRule:
