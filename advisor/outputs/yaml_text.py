@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from bisect import bisect_right
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from advisor.errors import OutputError
@@ -28,6 +30,7 @@ from advisor.outputs.yaml_scalars import block, entry, in_brackets, key, scalar
 _BLANKS = re.compile(" *")
 _BLOCK_HEAD = re.compile(r"([|>][-+0-9]*)([ \t]+#[^\r\n]*)")
 _BLOCK_MARK = re.compile(r"[|>][-+0-9]*(?=[\r\n])")
+_OPEN_HEAD = re.compile(r"\A([|>][1-9]?)(?=[\r\n])")
 _ANCHORED = "it holds an anchor, an alias or a tag"
 
 
@@ -50,14 +53,20 @@ def edit_yaml(
 ) -> str:
     """`text` with the changes and every other byte as it was. Raises OutputError where that cannot be done."""
     expected = applied_to(data_of(text, title), _operations(document(text, title), shape, changes, spelled))
-    after = with_open_end(text, lambda whole: _Edit(whole, title).done(changes, shape, spelled))
-    try:
-        right = identity(data_of(after, title)) == identity(expected)
-    except OutputError:
-        right = False
-    if not right:
-        raise unsafe(changes, "the text would then say something else")
-    return after
+    # a text in lines that ended with the file had no line end; with something behind it, "-" says so
+    without_end = {slot: _OPEN_HEAD.sub(r"\1-", written) for slot, written in spelled.items()}
+    for some in (spelled,) if without_end == spelled else (spelled, without_end):
+        after = with_open_end(text, partial(_edited, title=title, changes=changes, shape=shape, spelled=some))
+        with contextlib.suppress(OutputError):
+            if identity(data_of(after, title)) == identity(expected):
+                return after
+    raise unsafe(changes, "the text would then say something else")
+
+
+def _edited(
+    text: str, title: str, changes: Mapping[Slot, Value | Gone], shape: Keys | Listed, spelled: Mapping[Slot, str]
+) -> str:
+    return _Edit(text, title).done(changes, shape, spelled)
 
 
 def _operations(

@@ -24,7 +24,7 @@ from advisor.managed.change import apply_change, plan_change
 from advisor.managed.ledger import open_ledger, read_ledger
 from advisor.managed.undo import plan_undo, uninstall
 from advisor.slots import GONE, Slot, Value, same
-from tests.unit.managed.machine_case import ANYHOW, CRASH, RESPELLED, Case, without_marks
+from tests.unit.managed.machine_case import ANYHOW, CRASH, RESPELLED, Case, as_lines, without_marks
 from tests.unit.managed.machine_user import Bookkeeper
 
 
@@ -258,7 +258,7 @@ def machine(case: Case) -> type[RuleBasedStateMachine]:
             assert {word for word in self.marks if word not in text} == set()
             for slot, written in self.theirs.items():
                 assert same(standing.get(slot, GONE), written.value), (slot, written, text)
-                assert written.text in (spelled.get(slot), ANYHOW), (slot, written, text)
+                assert as_lines(written.text) in (as_lines(spelled.get(slot)), ANYHOW), (slot, written, text)
             assert self.tables <= spelled.keys(), (self.tables - spelled.keys(), text)
 
     return Machine

@@ -53,6 +53,15 @@ CRASH = st.one_of(st.none(), st.none(), st.integers(1, 60))
 def without_marks(text: str) -> str:
     """A text as it would be if the user had put nothing in; whether its last line has an end does not count.
 
-    What was the last line when a comment was put behind it has one since.
+    What was the last line when a comment was put behind it has one since, and see `as_lines`.
     """
-    return re.sub(r"(?m)^(\ufeff?)# thought\d+z(?:\r?\n|\Z)", r"\1", text).rstrip("\r\n")
+    marked = re.sub(r"(?m)^(\ufeff?)# thought\d+z(?:\r?\n|\Z)", r"\1", text).rstrip("\r\n")
+    return re.sub(r"(?m)(?<= )([|>]\d?)-(?=(?: +#.*)?\r?$)", r"\1", marked)
+
+
+def as_lines(text: str | None) -> str | None:
+    """How a value stands, where a text of the same lines has the same value with and without "-".
+
+    YAML's "|" at the end of a file that has no line end has none either; with a line behind it, "|-" has none.
+    """
+    return None if text is None else re.sub(r"\A([|>]\d?)-(?=\r?\n)", r"\1", text)

@@ -171,3 +171,11 @@ def test_a_list_of_the_users_stays_into_which_undo_wrote(tmp_path):
     with open_ledger(desk.state) as ledger:
         assert [each.error for each in uninstall(ledger, {output.name: output}, now_s=2)] == [None]
     assert desk.text == HEAD + "options:\n"
+
+
+def test_a_text_that_ended_with_the_file_keeps_its_lines_when_something_follows():
+    output, text = load("jan"), "a: |\n    one # no comment\n\n    two: x"
+    taken = output.edit(text, {("a",): 1}) + "\n# a thought\n"
+    back = output.edit(taken, output.parse(text), output.spelled(text))
+    assert back == text.replace("|", "|-") + "\n# a thought\n"
+    assert output.parse(back) == output.parse(text)
