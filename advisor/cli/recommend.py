@@ -99,8 +99,18 @@ def command(models: tuple[str, ...], **values: Any) -> int:
         return answer_what_gpu(app, planner, spec, intent, wishes, beside, values)
     n_devices = len(host.devices)
     answer, host = planner.recommend(spec, intent, wishes, beside, smaller=True)
+    if beside is not None:  # whatever is asked from here on is about the places that were chosen
+        from advisor.together.placing import placed_as
+
+        wishes = placed_as(wishes, answer.chosen.request)
     if answer.chosen.plan.refused is not None:  # what is pinned leaves nothing that the engine takes
         raise UsageError(f"{engine.name} refuses these settings: {answer.chosen.plan.refused}.")
+    at = answer.chosen.plan.settings.beside
+    if pinned.mmproj or pinned.draft_model:  # where they were put, what follows keeps them
+        offload = at.mmproj_offload if pinned.mmproj else pinned.mmproj_offload
+        wishes = wishes._replace(
+            pinned=pinned._replace(mmproj_offload=offload, draft_n_gpu_layers=at.draft_n_gpu_layers)
+        )
     if values["verify"]:
         from advisor.cli.verify_answer import verify_answer
 
@@ -133,7 +143,7 @@ def command(models: tuple[str, ...], **values: Any) -> int:
 
         written = f"advisor: nothing that fits was found, so {clean(values['output'])} was not written."
     elif values["output"]:
-        written = _write(values["output"], header, options, engine.program)
+        written = write_output(values["output"], header, options, engine.program)
     why = None
     if values["explain"]:
         from advisor.cli.explaining import explained, explained_lines, explained_shape
@@ -241,7 +251,8 @@ def model_file(header: GgufHeader) -> str:
     return f"{name}.gguf"
 
 
-def _write(path: str, header: GgufHeader, options: list[tuple[str, str]], program: str) -> str:
+def write_output(path: str, header: GgufHeader, options: list[tuple[str, str]], program: str) -> str:
+    """Put the model's section into the preset; what was done. Raises UsageError, and OutputError as `write_preset`."""
     from advisor.outputs.preset_ini import write_preset
 
     if program != "llama-server":

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import click
+
 from advisor.app import App
 from advisor.cli.options import take_hardware, take_settings
-from advisor.cli.recommend import check_limits, model_file
+from advisor.cli.recommend import check_limits, model_file, write_output
 from advisor.errors import UsageError
 from advisor.gguf_header.types import GgufHeader
 from advisor.joint import options_of, plan_jointly
@@ -15,10 +17,10 @@ from advisor.outputs.command import command_line
 from advisor.planner import Planner
 from advisor.recommend.search import Wishes
 from advisor.settings import RequestedSettings
-from advisor.together.types import Member
+from advisor.together.types import Member, Together
 
 EXIT_STATUS = {"full": 0, "partial": 3, "does_not_fit": 4}
-_ALONE = ("what_gpu", "plot", "verify", "output")
+_ALONE = ("what_gpu", "plot", "verify", "explain")
 
 
 def answer_together(models: tuple[str, ...], values: dict[str, Any]) -> int:
@@ -54,12 +56,14 @@ def answer_together(models: tuple[str, ...], values: dict[str, Any]) -> int:
             raise UsageError(
                 f"{engine.name} refuses these settings: {seat.answer.chosen.plan.refused} ({member.name})."
             )
+    chosen = options_of(planner, answer)
     lines = [
         command_line(engine.program, model_file(header), options)
         if options is not None and engine.program == "llama-server"
         else None
-        for header, options in zip(headers, options_of(planner, answer), strict=True)
+        for header, options in zip(headers, chosen, strict=True)
     ]
+    written = _write(values["output"], answer, headers, chosen, engine.program) if values["output"] else []
     if values["as_json"]:
         import json
 
@@ -72,7 +76,31 @@ def answer_together(models: tuple[str, ...], values: dict[str, Any]) -> int:
         from advisor.cli.terminal import Screen
 
         print("\n".join(render_together(answer, host, engine, lines, Screen())))
+    for text in written:
+        click.echo(text, err=True)
     return EXIT_STATUS[answer.verdict]
+
+
+def _write(
+    path: str,
+    answer: Together,
+    headers: list[GgufHeader],
+    chosen: list[list[tuple[str, str]] | None],
+    program: str,
+) -> list[str]:
+    """A preset with a section for each model, and what it cannot say; nothing where not all fit."""
+    from advisor.cli.terminal import clean
+    from advisor.outputs.llama_server_preset import OUTPUT
+
+    if answer.verdict == "does_not_fit":
+        return [f"advisor: the models do not fit together, so {clean(path)} was not written."]
+    said = [
+        write_output(path, header, options, program)
+        for header, options in zip(headers, chosen, strict=True)
+        if options is not None
+    ]
+    _, more = OUTPUT.grouped({"of this command": [member.name for member in answer.members]})
+    return [*said, *(f"advisor: {text}" for text in more)]
 
 
 def _check(models: tuple[str, ...], values: dict[str, Any], most: int) -> None:

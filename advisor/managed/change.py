@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from advisor.errors import OutputError
 from advisor.gguf_header.errors import printable
@@ -111,7 +111,11 @@ def _plan(
         wanted = {**wanted, **(_read_back(fmt, some) if some else {})}
         spelled = fmt.spelled(text)
         merged = merge(record.wrote, record.pinned, now, wanted, spelled, adopt=adopt)
-        tables = _tables(record, spelled, merged)
+        new = (
+            *(change.slot for change in merged.changes),
+            *(slot for slot in merged.wrote if slot not in record.wrote),
+        )
+        tables = tables_with_ours(record, now, spelled, new)
     _check_plain(name, merged)
     edited = edit_checked(fmt, text, now, merged.changes, tables, name)
     fmt.validate(edited)
@@ -141,12 +145,18 @@ def _read_back(fmt: Format, wanted: Mapping[Slot, Value]) -> dict[Slot, Value]:
     return {slot: found.get(slot, value) for slot, value in wanted.items()}
 
 
-def _tables(record: FileRecord, spelled: Mapping[Slot, str], merged: Merge) -> dict[Slot, str]:
-    """The user's tables that hold something of ours: they are there before we write in them for the first time."""
-    held = {slot[:n] for slot in record.wrote for n in range(len(slot))}
+def tables_with_ours(
+    record: FileRecord, now: Mapping[Slot, Value | Gone], spelled: Mapping[Slot, str], new: Iterable[Slot]
+) -> dict[Slot, str]:
+    """The user's tables that hold something of ours, also once the slots in `new` are ours.
+
+    They are there before anything of ours stands in them for the first time.
+    """
+    ours = [slot for slot, each in record.wrote.items() if same(now.get(slot, GONE), each.value)]
+    held = {slot[:n] for slot in ours for n in range(len(slot))}
     found = {place: text for place, text in record.tables.items() if place in spelled}
-    for change in merged.changes:
-        above = (change.slot[:n] for n in range(len(change.slot)))
+    for slot in new:
+        above = (slot[:n] for n in range(len(slot)))
         found.update({place: spelled[place] for place in above if place in spelled and place not in held})
     return found
 

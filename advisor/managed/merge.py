@@ -28,6 +28,12 @@ class Ours(NamedTuple):
     def __ne__(self, other: object) -> bool:
         return not self == other
 
+    def as_it_stands(self, stands: Value | Gone, text: str | None) -> Ours:
+        """Where the file holds what lies behind it, the user wrote that as it is written now; `text`: how."""
+        if stands is GONE or text is None or not same(stands, self.behind):
+            return self
+        return self._replace(behind=stands, text=text)
+
 
 class Pin(NamedTuple):
     """A slot that is the user's: what stands there (GONE: it stays away), and what we would write."""
@@ -72,6 +78,7 @@ def merge(
     for slot in dict.fromkeys((*wanted, *wrote, *pinned)):
         ours, pin = wrote.get(slot), pinned.get(slot)
         stands, want = now.get(slot, GONE), wanted.get(slot, GONE)
+        ours = ours.as_it_stands(stands, spelled.get(slot)) if ours is not None else None
         theirs = _is_theirs(ours, pin, stands)
         if theirs and (want is GONE or not adopt):
             as_written = ours is not None and same(stands, ours.value)
@@ -88,11 +95,11 @@ def merge(
             behind, text = stands, spelled.get(slot)
         if want is not GONE:
             wrote_after[slot] = Ours(want, behind, text)
-        after = want if want is not GONE or stands is GONE else behind
+        # what the user had is written as the user wrote it, also while it is what we want
+        gives_back = stands is not GONE and (want is GONE or same(want, behind))
+        after = behind if gives_back else want
         if not same(stands, after):
-            changes.append(SlotChange(slot, stands, after, spelled.get(slot), None if want is not GONE else text))
-        elif want is GONE and text is not None and spelled.get(slot, text) != text:  # the same, written in our way
-            changes.append(SlotChange(slot, stands, after, spelled[slot], text))
+            changes.append(SlotChange(slot, stands, after, spelled.get(slot), text if gives_back else None))
     return Merge(tuple(changes), wrote_after, pinned_after, tuple(unpinned))
 
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from advisor.errors import OutputError
 from advisor.gguf_header.errors import printable
 from advisor.managed.atomic import Standing, digest, look
-from advisor.managed.change import PlannedChange, about, apply_change, decode, edit_checked, make_diff
+from advisor.managed.change import PlannedChange, about, apply_change, decode, edit_checked, make_diff, tables_with_ours
 from advisor.managed.ledger import Ledger
 from advisor.managed.merge import Ours, Pin
 from advisor.managed.records import Entry, FileRecord
@@ -105,12 +105,20 @@ def _plan(
     known = ledger.files[path]
     fmt = formats.get(known.format)
     standing = look(path)
-    steps = _steps_back(known, first)
     before = _slots(path, standing.data, fmt)
+    spelled: Mapping[Slot, str] = {}
+    if standing.data is not None and fmt is not None and before:
+        spelled = fmt.spelled(decode(path, standing.data, fmt)[1])
+    now = known._replace(
+        wrote={slot: ours.as_it_stands(before.get(slot, GONE), spelled.get(slot)) for slot, ours in known.wrote.items()}
+    )
+    steps = _steps_back(now, first)
     if standing.data is not None:  # what the user has made of a slot since is not ours to change
         steps = {slot: back for slot, back in steps.items() if same(before.get(slot, GONE), back.last)}
-        if fmt is not None and before:
-            steps = _as_written(steps, known, before, fmt.spelled(decode(path, standing.data, fmt)[1]))
+        steps = _as_written(steps, now, before, spelled)
+        if spelled:
+            new = (slot for slot, back in steps.items() if back.ours is not None and slot not in now.wrote)
+            now = now._replace(tables=tables_with_ours(now, before, spelled, new))
     note, whole = None, _bytes_before(known, first, standing, ledger)
     if standing.data is None and forget:
         after = None
@@ -120,11 +128,11 @@ def _plan(
         raise OutputError(f"{printable(path)} does not exist any more, and advisor had made it; nothing to take back.")
     else:
         everything = first is None or first is known.history[0]
-        after = _by_slot(path, standing.data, steps, known, fmt, removable=known.created and everything)
+        after = _by_slot(path, standing.data, steps, now, fmt, removable=known.created and everything)
         note = _KEPT if after != standing.data or not forget else None
     slots = _slots(path, after, fmt)
     changes = [SlotChange(slot, before.get(slot, GONE), slots.get(slot, GONE)) for slot in steps]
-    record = None if forget else _undone(known, first, steps, slots, held=after is None)
+    record = None if forget else _undone(now, first, steps, slots, held=after is None)
     return PlannedChange(
         path=path, before=standing.data, after=after, diff=make_diff(path, standing.data, after),
         changes=tuple(change for change in changes if not same(change.old, change.new)), note=note, standing=standing,
@@ -135,7 +143,8 @@ def _plan(
 def _steps_back(known: FileRecord, first: Entry | None) -> dict[Slot, _Back]:
     """Every slot that the changes from `first` on touched, back to before them.
 
-    A value of the user's that one of them had replaced ends the way back: older ones are not what the user left.
+    A value of the user's that one of them had replaced ends the way back: older ones are not what the user left. What
+    lies behind ours now was left last, also where it was adopted, or written anew, without a change of the file.
     """
     if first is None or first is known.history[0]:  # also of changes that are no longer remembered
         return {slot: _Back(ours.behind, ours.text, None, ours.value) for slot, ours in known.wrote.items()}
@@ -156,8 +165,16 @@ def _steps_back(known: FileRecord, first: Entry | None) -> dict[Slot, _Back]:
                     continue
                 last = now.value if now is not None else changes[slot].new
                 back = _Back(last, None, now, last)
+            elif back.ours is None and slot in changes and not same(changes[slot].new, back.value):
+                ended.add(slot)  # what it wrote was no longer there: the user had been there
+                continue
             ours = ours if slot in wrote_before else back.ours
             value, text = (changes[slot].old, changes[slot].old_text) if slot in changes else (back.value, back.text)
+            if back.ours is not None and back.ours.behind is not GONE:
+                left = back.ours.behind, back.ours.text
+                ours = ours._replace(behind=left[0], text=left[1]) if ours and same(ours.behind, left[0]) else None
+                if ours is None or same(value, left[0]):
+                    value, text = left
             steps[slot] = _Back(value, text, ours, back.last)
             if not same(value, ours.value if ours is not None else GONE):
                 ended.add(slot)

@@ -52,6 +52,10 @@ class LmStudio(Format):
         return ALL_SETTINGS - {"tensor_overrides", "split_mode", "tensor_split", "main_gpu", "swa_full", "op_offload",
                                "repack"}  # fmt: skip
 
+    def fixed(self) -> Mapping[str, Value]:
+        """A projector is on the GPU."""
+        return {"mmproj_offload": True}
+
     def file_name(self, model: OutputModel) -> str:
         """`PUBLISHER/REPO/FILE.gguf.json`, from the model's place in LM Studio's folder."""
         parts = model.model_path.split(os.sep)

@@ -14,6 +14,7 @@ from advisor.outputs.yaml_simple import Piece, read_simple
 from advisor.records import NamedTuple
 
 _MAX_NODES = 200_000  # aliases unfolded: a few lines of them can stand for billions
+_MARK_WITHIN = re.compile(r"(?:^|[\r\n])\ufeff")
 _COMMENT = re.compile(r"(?:^|(?<=[ \t]))#[^\r\n]*", re.MULTILINE)
 
 
@@ -27,7 +28,14 @@ class Document(NamedTuple):
 
 @lru_cache(maxsize=4)  # an edit looks at the text before and after more than once
 def document(text: str, title: str) -> Document:
-    """Raises OutputError for text that is no single YAML document, or too large."""
+    """Raises OutputError for text that is no single YAML document, or too large. `text` is without byte order mark."""
+    stray = _MARK_WITHIN.search(text)
+    if stray is not None:  # to libyaml and Go's readers it is nothing there, to Python's a letter of the key
+        line = len(text[: stray.end()].splitlines())
+        raise OutputError(
+            f"this is no config of {title}: line {line} begins with a byte order mark (U+FEFF), which programs take in "
+            "different ways; remove it."
+        )
     simple = read_simple(text, lambda part: Piece(*by_ruamel(part)))
     if simple is not None:
         return Document(*simple)

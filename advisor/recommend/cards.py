@@ -70,9 +70,11 @@ def recommend_on(
             searches[devices] = Search(evaluator, policy, intent, wishes)
         return searches[devices]
 
-    def searched(devices: tuple[Device, ...]) -> Team:
+    def searched(devices: tuple[Device, ...], *, whatever: bool = False) -> Team:
         # of the whole machine something is told even where some of its cards do better
-        known = min((one.cost for one in tried), default=float("inf")) if devices != host.devices else float("inf")
+        known = float("inf")
+        if devices != host.devices and not whatever:
+            known = min((one.cost for one in tried), default=known)
         return Team(devices, search_on(devices), search_on(devices).run(known))
 
     def bound(devices: tuple[Device, ...]) -> float:
@@ -101,7 +103,7 @@ def recommend_on(
     best = min(tried, key=lambda one: (one.cost, one.idle, -len(one.devices)))
     if not by_number and 0 < len(best.used) < len(best.devices):
         # an empty card would still hold a backend, and make all hold copies of the inputs
-        fewer = searched(best.used)
+        fewer = searched(best.used, whatever=True)  # as good is good enough
         if fewer.cost <= best.cost:
             best = fewer
             tried.append(fewer)

@@ -17,7 +17,15 @@ from advisor.records import NamedTuple
 from advisor.together.placing import Placing, placings
 from advisor.together.shares import Load, less, load_of, only, over, total
 from advisor.together.types import Member
-from advisor.together.whole import WholeSearch, can_be_whole, least_whole, need_bytes, need_on_gpus, to_comfort
+from advisor.together.whole import (
+    WholeSearch,
+    at_floor,
+    can_be_whole,
+    least_whole,
+    need_bytes,
+    need_on_gpus,
+    to_comfort,
+)
 
 Team = tuple[Device, ...]
 EvaluatorFor = Callable[[Member, HostSnapshot, Budget, Evaluator | None], Evaluator]
@@ -61,35 +69,36 @@ class Arranger:
         self._found: dict[tuple[object, ...], Ranked | None] = {}
         self._least: dict[tuple[object, ...], Judged | None] = {}
 
-    def search(
-        self, index: int, team: Team, limits: Budget, *, whole: bool, capped: bool, wishes: Wishes | None = None
-    ) -> Search:
-        """The search for one member on some GPUs within `limits`, which are of the whole machine.
-
-        `capped`: no more context than every member gets first. `wishes`: with a place for what is beside the model.
-        """
+    def search(self, index: int, team: Team, limits: Budget, wishes: Wishes, *, whole: bool) -> Search:
+        """The search for one member on some GPUs within `limits`, which are of the whole machine."""
         member = self.members[index]
         evaluator = self._evaluator_for(
             member, with_devices(self.host, team), only(limits, team), self._evaluators.get((index, team))
         )
         self._evaluators.setdefault((index, team), evaluator)
-        if wishes is not None:
-            member = member._replace(wishes=wishes)
         kind = WholeSearch if whole else Search
-        return kind(evaluator, self.policy, member.intent, to_comfort(member) if capped else member.wishes)
+        return kind(evaluator, self.policy, member.intent, wishes)
 
-    def placings(self, index: int, team: Team) -> list[Wishes]:
-        """The member's wishes with each place that what is beside it may have."""
+    def placings(self, index: int, team: Team, *, lean: bool = False) -> list[Wishes]:
+        """The member's wishes with each place that what is beside it may have; contexts no longer than comfortable.
+
+        `lean`: than the shortest acceptable.
+        """
         member = self.members[index]
-        return placings(member.wishes, member.beside) if team else [member.wishes]
+        every = placings(member.wishes, member.beside) if team else [member.wishes]
+        cap = at_floor if lean else to_comfort
+        return [cap(member._replace(wishes=wishes)) for wishes in every]
 
-    def best(self, index: int, team: Team, limits: Budget, *, whole: bool) -> Ranked | None:
-        """The best that one member can have there with no more context than is comfortable, None where nothing fits."""
-        key = (index, team, only(limits, team), whole)
+    def best(self, index: int, team: Team, limits: Budget, *, whole: bool, lean: bool = False) -> Ranked | None:
+        """The best that one member can have there with no more context than is comfortable, None where nothing fits.
+
+        `lean`: than the shortest acceptable, where more would be at the cost of others.
+        """
+        key = (index, team, only(limits, team), whole, lean)
         if key not in self._found:
             found = []
-            for wishes in self.placings(index, team):
-                search = self.search(index, team, limits, whole=whole, capped=True, wishes=wishes)
+            for wishes in self.placings(index, team, lean=lean):
+                search = self.search(index, team, limits, wishes, whole=whole)
                 found += [self.priced(index, search, ranked) for ranked in search.run().pool[:1]]
             self._found[key] = min(found, key=lambda ranked: ranked.cost, default=None)
         return self._found[key]
@@ -118,7 +127,7 @@ class Arranger:
         """The best seats for these members, in the order of their rank; None where they do not all fit.
 
         As many as possible are wholly on GPUs; of several ways that which is best for the first member, then for the
-        second and so on, and at last that where fewer members share a GPU.
+        second and so on, then that where fewer members share a GPU, and at last that which leaves the first most.
         """
         able = [index for index in who if self.teams(index) and can_be_whole(self.members[index])]
         for n_whole in range(len(able), -1, -1):
@@ -136,21 +145,39 @@ class Arranger:
         other._evaluators = self._evaluators
         able = [index for index in who if self.teams(index) and can_be_whole(self.members[index])]
         ways = (whole for n_whole in range(len(able), -1, -1) for whole in combinations(able, n_whole))
-        return any(other._with_whole(who, whole, None) is not None for whole in ways)
+        return any(other._with_whole(who, whole, None, lean=True) is not None for whole in ways)
 
-    def _with_whole(self, who: Sequence[int], whole: tuple[int, ...], best: Arrangement | None) -> Arrangement | None:
-        """The better one of `best` and the best arrangement in which exactly these are wholly on GPUs."""
+    def _with_whole(
+        self, who: Sequence[int], whole: tuple[int, ...], best: Arrangement | None, *, lean: bool = False
+    ) -> Arrangement | None:
+        """The better one of `best` and the best arrangement in which exactly these are wholly on GPUs.
+
+        `lean`: any that fits will do.
+        """
+        others = [index for index in who if index not in whole]
         for teams, reserved in self._reservations(whole):
-            aside = {index: self._aside(index) for index in who if index not in whole}
-            held = {**reserved, **{index: load for index, load in aside.items() if load is not None}}
-            if over(self.budget, total(held.values())):  # some of them have no place of their own
-                held = dict(reserved)
-            found = self._allocate(who, teams, held, best)
-            if found is None and aside:  # the others later, what cannot be whole first
-                order = sorted(who, key=lambda index: (index in whole, -self.members[index].spec.file_bytes))
-                found = self._allocate(who, teams, reserved, best, order)
+            held = self._with_aside(reserved, others)
+            by_size = sorted(who, key=lambda index: (index in held, -self.members[index].spec.file_bytes))
+            found = self._allocate(who, teams, held, best, lean=lean)
+            if found is None and best is None and others:  # those first for whom nothing could be held back
+                for order, least in ((by_size, lean), (who, True), (by_size, True)):
+                    found = found or self._allocate(who, teams, held, best, order, lean=least)
+            if lean and found is not None:
+                return found
             best = found or best
         return best
+
+    def _with_aside(self, reserved: Mapping[int, Load], others: Sequence[int]) -> dict[int, Load]:
+        """What is held back for members, those that cannot be whole by what they need in system memory.
+
+        As many of these as there is memory for: the largest go without.
+        """
+        aside = {index: load for index in others if (load := self._aside(index)) is not None}
+        for index in sorted(aside, key=lambda index: -aside[index].host_bytes):
+            if not over(self.budget, total((*reserved.values(), *aside.values()))):
+                break
+            del aside[index]
+        return {**reserved, **aside}
 
     def _reservations(self, whole: tuple[int, ...]) -> Iterator[tuple[dict[int, Team], dict[int, Load]]]:
         """Every way to put these members wholly on GPUs, each with the least that they need there."""
@@ -197,7 +224,7 @@ class Arranger:
         if key not in self._least:
             within = self.budget if alone else limits
             ways = (
-                least_whole(self.search(index, team, within, whole=True, capped=True, wishes=wishes))
+                least_whole(self.search(index, team, within, wishes, whole=True))
                 for wishes in self.placings(index, team)
             )
             self._least[key] = min((way for way in ways if way is not None), key=need_on_gpus, default=None)
@@ -207,7 +234,7 @@ class Arranger:
         """What a member needs in system memory alone, None where that is too much."""
         key = (index, ())
         if key not in self._least:
-            search = self.search(index, (), self.budget, whole=False, capped=True)
+            search = self.search(index, (), self.budget, self.placings(index, ())[0], whole=False)
             tried = [
                 search.longest(
                     search.base._replace(n_gpu_layers=0, cache_type_k=k, cache_type_v=v), search.floor, search.floor
@@ -220,10 +247,10 @@ class Arranger:
         return load_of(judged.plan) if judged is not None else None
 
     def least_loads(self, arrangement: Arrangement) -> list[Load]:
-        """What the members of an arrangement take when each has as little as it needs on its GPU."""
+        """What the members of an arrangement take when each has as little as it needs, on GPUs if it is whole."""
         found = []
         for index, seat in arrangement.seats.items():
-            least = self._least.get((index, seat.team, None)) if seat.whole else None
+            least = self._least.get((index, seat.team, None)) if seat.whole else self._least.get((index, ()))
             found.append(load_of(least.plan) if least is not None else seat.load)
         return found
 
@@ -234,29 +261,33 @@ class Arranger:
         reserved: Mapping[int, Load],
         best: Arrangement | None,
         order: Sequence[int] | None = None,
+        *,
+        lean: bool = False,
     ) -> Arrangement | None:
         """Seats in this order, each within what the others have or hold; None where one finds none, or not a better."""
         seats: dict[int, Seated] = {}
         for index in order or who:
             held = [seats[other].load if other in seats else reserved.get(other, _NOTHING) for other in who]
             limits = less(self.budget, total(load for other, load in zip(who, held, strict=True) if other != index))
-            seat = self._seat(index, teams.get(index), limits)
+            seat = self._seat(index, teams.get(index), limits, lean=lean)
             if seat is None:
                 return None
             seats[index] = seat
             costs = [seats[i].ranked.cost for i in who[: len(seats)] if i in seats]
             if best is not None and order is None and tuple(costs) > best.key[: len(costs)]:
                 return None
-        found = Arrangement(seats, (*(seats[index].ranked.cost for index in who), _n_shared(seats)))
+        left = less(self.budget, total(seat.load for seat in seats.values()))
+        spare = (-sum(limit.usable_bytes for limit in only(left, seats[index].team).devices) for index in who)
+        found = Arrangement(seats, (*(seats[index].ranked.cost for index in who), _n_shared(seats), *spare))
         return found if best is None or found.key < best.key else None
 
-    def _seat(self, index: int, team: Team | None, limits: Budget) -> Seated | None:
+    def _seat(self, index: int, team: Team | None, limits: Budget, *, lean: bool) -> Seated | None:
         if team is not None:
-            ranked = self.best(index, team, limits, whole=True)
+            ranked = self.best(index, team, limits, whole=True, lean=lean)
             return Seated(team, True, ranked) if ranked is not None else None
         found: Seated | None = None
         for some in (*self.teams(index), ()):
-            ranked = self.best(index, some, limits, whole=False)
+            ranked = self.best(index, some, limits, whole=False, lean=lean)
             if ranked is not None and (found is None or ranked.cost < found.ranked.cost):
                 found = Seated(some, False, ranked)
         return found

@@ -23,16 +23,27 @@ def without_alone(answer: Recommendation) -> Recommendation:
 
 
 def shared_out(seats: Sequence[Seat | None], budget: Budget) -> list[Budget | None]:
-    """For each seat its budget with an equal part of the system memory that all leave: saved prompts may fill it."""
+    """For each seat its budget with its part of the system memory that all leave, which servers fill over time.
+
+    In proportion to what each would fill, so that nobody is limited where there is enough for all.
+    """
     there = [seat for seat in seats if seat is not None]
     left = spare_ram(budget, total(load_of(seat.answer.chosen.plan) for seat in there))
-    given_away = left - left // max(len(there), 1)
-    return [
-        seat.answer.budget._replace(ram_available_bytes=max(seat.answer.budget.ram_available_bytes - given_away, 0))
-        if seat is not None
-        else None
-        for seat in seats
-    ]
+    fills = sum(_fills(seat) for seat in there)
+    found: list[Budget | None] = []
+    for seat in seats:
+        if seat is None:
+            found.append(None)
+            continue
+        part = left * _fills(seat) // fills if fills else left // len(there)
+        limits = seat.answer.budget
+        found.append(limits._replace(ram_available_bytes=max(limits.ram_available_bytes - (left - part), 0)))
+    return found
+
+
+def _fills(seat: Seat) -> int:
+    """Bytes that a server fills over time: saved prompts and checkpoints."""
+    return sum(max(n_bytes, 0) for n_bytes in seat.answer.chosen.plan.host.extras.values())
 
 
 def notes_of(
@@ -65,10 +76,10 @@ def notes_of(
             kept.append(member.name)
     if kept:
         left = spare_ram(budget, total(load_of(seat.answer.chosen.plan) for _, seat in there))
-        each = there[0][1].answer.chosen.plan.host.extras["prompt_cache_bytes"]
         text = (
-            f"Every server keeps old prompts in up to {format_bytes(each)} of system memory, and {format_bytes(left)} "
-            f"is left for {len(there)} of them: --cache-ram keeps {_listed(kept)} within a share of that."
+            f"Over time the servers fill up to {format_bytes(sum(_fills(seat) for _, seat in there))} of system memory "
+            f"with old prompts and checkpoints, and {format_bytes(left)} is left: --cache-ram keeps {_listed(kept)} "
+            "within a share of that."
         )
         notes.append(Note("prompt_caches_fill_ram", text, "llama_cpp.toml: server"))
     return tuple(notes)

@@ -115,7 +115,7 @@ def _grown(
         seat = seats[index]
         limits = less(arranger.budget, total(seats[other].load for other in who if other != index))
         wishes = placed_as(arranger.members[index].wishes, seat.ranked.judged.request)
-        search = arranger.search(index, seat.team, limits, whole=seat.whole, capped=False, wishes=wishes)
+        search = arranger.search(index, seat.team, limits, wishes, whole=seat.whole)
         found = search.run()
         settled = search.rank([search.evaluator.judge(seat.ranked.judged.request)])
         pool = sorted((*found.pool, *settled), key=lambda ranked: ranked.cost)  # stable: the longer one stays first
@@ -140,7 +140,8 @@ def _lack(
 ) -> Lack:
     """What one member lacks beside others that have the least they need."""
     limits = less(arranger.budget, total(arranger.least_loads(arranged)))
-    search = arranger.search(index, arranger.host.devices, limits, whole=False, capped=True)
+    devices = arranger.host.devices
+    search = arranger.search(index, devices, limits, arranger.placings(index, devices)[-1], whole=False)
     answer = recommend_found(search, Found((), search.floor, search.ceiling), quants)
     shorts = nearest_miss(search).shorts
     short = shorts[0] if shorts else Shortfall("host", 0)

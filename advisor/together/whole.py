@@ -77,3 +77,9 @@ def to_comfort(member: Member) -> Wishes:
     wishes, intent = member.wishes, member.intent
     most = max(intent.comfortable_n_ctx, wishes.min_n_ctx or 0)
     return wishes._replace(max_n_ctx=min(wishes.max_n_ctx or most, most))
+
+
+def at_floor(member: Member) -> Wishes:
+    """The wishes with no more than the shortest acceptable context."""
+    wishes, floor = member.wishes, max(member.wishes.min_n_ctx or member.intent.floor_n_ctx, 256)
+    return wishes._replace(max_n_ctx=min(wishes.max_n_ctx or floor, floor))

@@ -126,17 +126,15 @@ def stretched(header: Header) -> None:
         if row[0].startswith("blk."):
             blocks.setdefault(int(row[0].split(".")[1]), []).append(row)
     attending = next(i for i, count in enumerate(of(header, "attention.head_count_kv")) if count)
-    kinds = {True: attending, False: 0}
+    kinds = [attending if i in ATTENDS else i % 2 for i in range(88)]  # block 0 is recurrent, 1 has the experts
     rest = [row for row in header["tensors"] if not row[0].startswith("blk.")]
     made = [
-        [f"blk.{i}.{name.split('.', 2)[2]}", shape, kind]
-        for i in range(88)
-        for name, shape, kind in blocks[kinds[i in ATTENDS]]
+        [f"blk.{i}.{name.split('.', 2)[2]}", shape, kind] for i in range(88) for name, shape, kind in blocks[kinds[i]]
     ]
     header["tensors"] = rest + made
     put(header, "block_count", 88)
     put(header, "attention.head_count_kv", [2 if i in ATTENDS else 0 for i in range(88)], "int32")
-    put(header, "feed_forward_length", [0] * 88, "int32")
+    put(header, "feed_forward_length", [1856 if kind == 1 else 0 for kind in kinds], "int32")
 
 
 def test_10_long_arrays_are_kept_whole(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ NO_MODELS = [
     (b"\n  <html lang=en>", "is a web page", "download it from the link of the file"),
     (LFS, "is a git-lfs pointer", "git lfs pull"),
     (ZIP, "it is a zip archive", "download the file again"),
-    (gzip.compress(b"x" * 64), "compressed with gzip", "download the file again"),
+    (gzip.compress(b"x" * 64, mtime=0), "compressed with gzip", "download the file again"),
     (b'{"error": "Invalid username or password."}', "a server's error message", "download the file again"),
     (b"Entry not found", "a server's error message", "download the file again"),
     (b"\x80\x02ctorch", "a Python pickle", "download the file again"),

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from advisor.cli.main import main
+from advisor.outputs.registry import load
+from tests.tools.tiny_models import tiny_model
 
 ZOO = Path(__file__).parents[2] / "data/zoo"
 MAIN, SECOND, EMBEDDING = (str(ZOO / f"{name}.json.gz") for name in ("llama3-8b", "qwen3-8b", "gemma-embedding"))
@@ -106,6 +108,27 @@ def test_wrong_usage_is_one_sentence(capsys, words, said):
 def test_two_of_the_same_name_are_told_apart(capsys):
     document = json.loads(run(capsys, EMBEDDING, EMBEDDING, "--together", *CARD, "--json")[1])
     assert [each["name"] for each in document["models"]] == ["gemma-embedding (1)", "gemma-embedding (2)"]
+
+
+def test_a_preset_gets_a_section_for_each(capsys, tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.gguf").write_bytes(tiny_model(name))
+    preset = tmp_path / "models.ini"
+    words = (str(tmp_path / "a.gguf"), str(tmp_path / "b.gguf"), "--together", "--output", str(preset), *CARD)
+    status, _, err = run(capsys, *words)
+    assert status == 0
+    assert "--models-max 2" in err
+    parsed = load("llama-server-preset").parse(preset.read_text())
+    assert {slot[0] for slot in parsed} == {"default", "a", "b"}
+    assert parsed["a", "model"] == str(tmp_path / "a.gguf")
+
+
+def test_no_preset_of_what_does_not_fit(capsys, tmp_path):
+    words = (LARGE, SECOND, "--together", "--output", str(tmp_path / "x.ini"), "--gpu", "cuda:4GiB", "--ram", "32GiB")
+    status, _, err = run(capsys, *words)
+    assert status == 4
+    assert "the models do not fit together, so " in err
+    assert not (tmp_path / "x.ini").exists()
 
 
 def test_names_out_of_files_are_harmless(capsys, tmp_path):

@@ -31,6 +31,9 @@ class Written(NamedTuple):
     text: str | None
 
 
+ANYHOW = "in any way of writing"
+
+
 # other ways to write a value; those that mean something else in a format are not taken there
 RESPELLED: tuple[Callable[[Value], str], ...] = (
     lambda value: str(value),
@@ -52,4 +55,4 @@ def without_marks(text: str) -> str:
 
     What was the last line when a comment was put behind it has one since.
     """
-    return re.sub(r"(?m)^# thought\d+z(\r?\n|\Z)", "", text).rstrip("\r\n")
+    return re.sub(r"(?m)^(\ufeff?)# thought\d+z(?:\r?\n|\Z)", r"\1", text).rstrip("\r\n")

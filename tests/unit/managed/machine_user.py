@@ -11,10 +11,11 @@ from hypothesis.stateful import RuleBasedStateMachine
 
 from advisor.errors import OutputError
 from advisor.managed.ledger import read_ledger
+from advisor.managed.merge import Ours
 from advisor.managed.records import FileRecord
 from advisor.slots import GONE, Gone, Slot, Value, same
 from tests.unit.managed.dying import dies_at
-from tests.unit.managed.machine_case import Case, Written
+from tests.unit.managed.machine_case import ANYHOW, Case, Written
 
 
 class Bookkeeper(RuleBasedStateMachine):
@@ -74,7 +75,7 @@ class Bookkeeper(RuleBasedStateMachine):
 
     def write(self, text: str, only_marked: bool = False) -> None:
         new = self.data is None
-        record, before = self.record, self.tables_of(self.text)
+        record, before, stood = self.record, self.tables_of(self.text), self.standing
         with open(self.file, "wb") as file:
             file.write(text.encode())
         after = self.tables_of(text)
@@ -83,14 +84,44 @@ class Bookkeeper(RuleBasedStateMachine):
             for slot in self.standing:
                 self.user_has(record, slot, self.written(slot))
             before = set()
-        self.tables = (self.tables | (after - before)) & after
+        self.tables = ((self.tables | (after - before)) & after) - self.tables_of_ours(record, stood)
         self.user_was_here(only_marked)
 
     def written(self, slot: Slot) -> Written:
         return Written(self.standing[slot], self.case.format.spelled(self.text).get(slot))
 
+    def tables_of_ours(self, record: FileRecord | None, stood: dict[Slot, Value]) -> set[Slot]:
+        """Tables around what advisor wrote and the user has just written again: advisor's with it, as far as it knows.
+
+        `stood`: the values before.
+        """
+        if record is None:
+            return set()
+        standing = self.standing
+        again = [
+            slot
+            for slot, ours in record.wrote.items()
+            if same(ours.value, standing.get(slot, GONE)) and not same(ours.value, stood.get(slot, GONE))
+        ]
+        return {slot[:n] for slot in again for n in range(len(slot))} - record.tables.keys()
+
+    def lies_behind(self, ours: Ours, slot: Slot) -> Written:
+        """What the user had in the place of ours; as it stands, where that is the same value: the user wrote it so.
+
+        Of more than a line only the meaning comes back: the user has made the place anew, maybe with no room for lines.
+        """
+        if same(ours.behind, self.standing[slot]):
+            return self.written(slot)
+        text = ours.text or ""
+        by_lines = "\n" in text or (isinstance(ours.behind, dict | list) and text[:1] not in ("{", "["))
+        return Written(ours.behind, ANYHOW if by_lines else ours.text)
+
     def tables_of(self, text: str) -> set[Slot]:
-        return self.case.format.spelled(text).keys() - self.case.format.parse(text).keys() if text else set()
+        """The tables that are written; the whole file as one is not, unless it has brackets: it begins with a key."""
+        if not text:
+            return set()
+        spelled = self.case.format.spelled(text)
+        return {place for place, empty in spelled.items() if place or empty} - self.case.format.parse(text).keys()
 
     def user_has(self, record: FileRecord | None, slot: Slot, written: Written) -> None:
         """The user's value, unless it is just what advisor wrote or offered there: then it is advisor's again."""
@@ -99,7 +130,7 @@ class Bookkeeper(RuleBasedStateMachine):
         if record is not None and ours is not None:
             if same(value, ours.value):
                 if ours.behind is not GONE:
-                    self.behind[slot] = Written(ours.behind, ours.text)
+                    self.behind[slot] = self.lies_behind(ours, slot)
                 return
             pin = record.pinned.get(slot)
             if pin is not None and same(value, pin.ours) and not same(value, pin.theirs):

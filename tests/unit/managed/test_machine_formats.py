@@ -27,12 +27,16 @@ NO_COMMENTS = ("llama-cpp-python", "koboldcpp", "lm-studio")  # JSON
 
 
 def mark_for(output: Output) -> Callable[[str, int, str], str]:
-    """Puts in a line with a comment, where it is one: between two lines of a longer text it would be a part of that."""
+    """Puts in a line with a comment, where it is one: between two lines of a longer text it would be a part of that.
+
+    Behind a byte order mark, as every editor does: elsewhere than at the beginning it is none.
+    """
 
     def mark(text: str, at: int, word: str) -> str:
-        lines = text.split("\n")
+        first = "\ufeff" if text.startswith("\ufeff") else ""
+        lines = text.removeprefix(first).split("\n")
         lines.insert(at % len(lines), f"# {word}")
-        marked = "\n".join(lines)
+        marked = first + "\n".join(lines)
         try:
             same = identity_of(output.parse(marked)) == identity_of(output.parse(text))
         except OutputError:

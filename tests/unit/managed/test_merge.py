@@ -69,8 +69,12 @@ def test_how_a_value_was_written_is_remembered_with_it():
     assert one(wrote=8, now=8, wanted=9, behind=1000.0, text="1.0e3", stands="8")[1] == Ours(9, 1000.0, "1.0e3")
     gone = one(wrote=8, now=8, behind=1000.0, text="1.0e3", stands="8")
     assert gone == (SlotChange(S, 8, 1000.0, "8", "1.0e3"), None, None, False)
-    respelled = one(wrote=1000, now=1000, behind=1000.0, text="1.0e3", stands="1000")
-    assert respelled == (SlotChange(S, 1000, 1000.0, "1000", "1.0e3"), None, None, False)
+    same_again = one(wrote=8, now=8, wanted=1000, behind=1000.0, text="1.0e3", stands="8")
+    assert same_again == (SlotChange(S, 8, 1000.0, "8", "1.0e3"), Ours(1000, 1000.0, "1.0e3"), None, False)
+    # so it is the user who wrote it in another way
+    assert one(wrote=1000, now=1000, behind=1000.0, text="1.0e3", stands="1000") == (None, None, None, False)
+    respelled = one(wrote=1000, now=1000, wanted=8, behind=1000.0, text="1.0e3", stands="1000")
+    assert respelled == (SlotChange(S, 1000, 8, "1000"), Ours(8, 1000, "1000"), None, False)
     assert one(wrote=1000, now=1000, behind=1000.0, text="1.0e3", stands="1.0e3")[0] is None
     assert one(wrote=8, now=8, wanted=8, behind=5, text="5", pin=(8, 8), adopt=True, stands="8")[1] == Ours(8, 5, "5")
 

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from advisor.errors import OutputError
 from advisor.outputs.base import identity
+from advisor.outputs.registry import load
 from advisor.outputs.yaml_nodes import Document, by_ruamel
 from advisor.outputs.yaml_simple import Piece, read_simple
 from tests.unit.outputs import texts
@@ -84,6 +86,15 @@ def test_is_taken_on(text):
 )
 def test_is_left_alone(text):
     assert simple(text) is None
+
+
+@pytest.mark.parametrize("name", ["localai", "jan", "llama-swap", "text-generation-webui"])
+@pytest.mark.parametrize("text", ["# x\n{}a: {{}}\n", "a: {{}}\r\n{}b: {{}}\r\n", "{0}{0}a: {{}}\n", "a: {{}}\n{}# x"])
+def test_a_byte_order_mark_at_a_later_line_is_refused(name, text):
+    """To Go's readers and libyaml it is nothing there, to ruamel and PyYAML a letter of the key."""
+    load(name).parse(text.format(""))  # is taken without it
+    with pytest.raises(OutputError, match=r"line [12] begins with a byte order mark \(U\+FEFF\).* remove it"):
+        load(name).parse(text.format("\ufeff"))
 
 
 def test_a_thousand_models_take_no_time():

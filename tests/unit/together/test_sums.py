@@ -2,42 +2,10 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
-from advisor.host import HostSnapshot
 from tests.tools.machines import machine
-from tests.tools.together import member, over_budget, planned_anew, together
-
-MODELS = (
-    "bert-large", "gemma-embedding", "llama3-1b", "llama32-3b", "llama3-8b", "qwen3-8b", "gemma3-12b", "granite33-8b",
-    "mistral-small-24b", "qwen3moe-30b", "gpt-oss-20b", "gpt-oss-120b", "mamba-2.8b", "ds2-lite", "llama33-70b-q4_k_m",
-)  # fmt: skip
-CARDS = ((), (4,), (8,), (12,), (24,), (8, 12), (24, 12), (24, 24), (6, 8, 12))
-
-
-def unified(host: HostSnapshot, own_gib: int) -> HostSnapshot:
-    """The cards of `host` as GPUs that work in system memory, but for a carve-out."""
-    devices = tuple(
-        card._replace(
-            memory_kind="unified", integrated=True, total_bytes=host.ram.total_bytes, free_bytes=host.ram.total_bytes,
-            shared_bytes=host.ram.total_bytes - (own_gib << 30),
-        )
-        for card in host.devices[:1]
-    )  # fmt: skip
-    return host._replace(devices=devices)
-
-
-def drawn(seed: int) -> tuple[HostSnapshot, list[str]]:
-    """A machine and two or three models."""
-    dice = random.Random(seed)
-    host = machine(
-        *dice.choice(CARDS), ram_gib=dice.choice((16, 32, 64, 96)), bandwidth=dice.choice((360, 936)) * 10**9
-    )
-    if host.devices and dice.random() < 0.2:
-        host = unified(host, dice.choice((0, 2)))
-    return host, dice.sample(MODELS, dice.choice((2, 2, 3)))
+from tests.tools.together import drawn, member, over_budget, planned_anew, together
 
 
 @pytest.mark.parametrize("seed", range(24))
