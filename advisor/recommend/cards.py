@@ -31,6 +31,12 @@ class Team(NamedTuple):
         return self.found.pool[0].cost if self.found.pool else float("inf")
 
     @property
+    def idle(self) -> int:
+        """GPUs that the best candidate gives nothing."""
+        used = set(self.found.pool[0].judged.plan.placement) if self.found.pool else set()
+        return sum(index not in used for index in range(len(self.devices)))
+
+    @property
     def used(self) -> tuple[Device, ...]:
         """The GPUs that the best candidate puts something on."""
         plans = self.found.pool[0].judged.plan.devices if self.found.pool else ()
@@ -94,7 +100,7 @@ def recommend_on(
         alone = searched(())
         if alone.found.pool:
             tried.append(alone)
-    best = min(tried, key=lambda one: (one.cost, -len(one.devices)))
+    best = min(tried, key=lambda one: (one.cost, one.idle, -len(one.devices)))
     if not by_number and 0 < len(best.used) < len(best.devices):
         # an empty card would still hold a backend, and make all hold copies of the inputs
         fewer = searched(best.used, whatever=True)  # as good is good enough
