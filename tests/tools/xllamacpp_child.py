@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from typing import Any
 
 import xllamacpp as x
@@ -54,7 +55,11 @@ def main() -> None:
     params.fit_params = False
     params.warmup = False
     apply(params, json.loads(sys.argv[1]))
-    server = x.Server(params)
+    try:
+        server = x.Server(params)
+    except RuntimeError:
+        time.sleep(0.5)  # its log is written by a thread of its own, which has the reason
+        raise
     print(server.listening_address, flush=True)
     sys.stdin.read()
     del server
