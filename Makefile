@@ -5,12 +5,15 @@
 #   make test                 ruff, mypy and all tests; real engines on Linux x86_64
 #   make bench                the benchmarks
 #   make truth BUILD=newest   measures what llama.cpp of that build itself accounts for and prints what moved
+#   make fuzz SECONDS=600     coverage-guided fuzzing of everything that reads files of strangers; TARGET=gguf for one
 #   make clean                removes the virtual environment and everything else that was made
 
 PYTHON ?= python3
 MODEL ?= advisor/data/llama-3-8b-q4_k_m.json.gz
 ARGS ?=
 BUILD ?= newest
+SECONDS ?= 600
+TARGET ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -21,7 +24,7 @@ group = $(BIN)/python -c "import tomli; \
 	print(*tomli.loads(open('pyproject.toml', encoding='utf-8').read())['dependency-groups']['$(1)'], sep='\n')" \
 	> $(VENV)/$(1).txt && $(PIP) -r $(VENV)/$(1).txt
 
-.PHONY: run test bench truth clean
+.PHONY: run test bench truth fuzz clean
 
 # 3 (fits in part) and 4 (does not fit) are answers, not failures
 run: $(VENV)/.installed
@@ -40,8 +43,11 @@ bench: $(VENV)/.dev $(VENV)/.engines
 truth: $(VENV)/.dev
 	@$(BIN)/python -m tests.truth --build "$(BUILD)" $(ARGS)
 
+fuzz: $(VENV)/.fuzz
+	@$(BIN)/python -m tests.fuzz --seconds "$(SECONDS)" $(if $(TARGET),--target "$(TARGET)") $(ARGS)
+
 clean:
-	rm -rf $(VENV) .truth build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .truth .fuzz build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find advisor tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # pip is looked for, not python: a Debian without python3-venv leaves a folder with python only
@@ -59,6 +65,12 @@ $(VENV)/.installed: pyproject.toml | $(BIN)/pip
 $(VENV)/.dev: $(VENV)/.installed
 	@echo "installing the development tools ..."
 	@$(call group,dev)
+	@touch $@
+
+# has wheels for Linux x86_64
+$(VENV)/.fuzz: $(VENV)/.installed
+	@echo "installing the fuzzer ..."
+	@$(call group,fuzz)
 	@touch $@
 
 # without engines their tests are skipped, unless ADVISOR_REQUIRE_ENGINES=1

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from advisor.quants.rules import QuantRules
     from advisor.settings import RequestedSettings
 
-MAX_SNAPSHOT_BYTES = 16 << 20
+MAX_SNAPSHOT_BYTES = 2 << 20
 # what must stay free cannot be less than nothing
 _POLICY_LIMITS = {"margins?": {"*": "int 0.."}, "host?": {"*": "int 0.."}, "*": "any"}
 
@@ -83,7 +83,7 @@ class App:
         """`NAME[@BUILD]`: llama.cpp (default), ollama, llama-cpp-python, koboldcpp; BUILD like b10434."""
         name, _, build_text = (text or "llama.cpp").partition("@")
         digits = build_text.removeprefix("b")
-        if build_text and (not digits.isdigit() or len(digits) > 9):
+        if build_text and (not digits.isdecimal() or len(digits) > 9):
             raise UsageError(f"--engine '{text}': the build must be a number such as b11434.")
         build = int(digits) if digits else None
         base = self.required("engines/llama_cpp.toml")
@@ -166,6 +166,10 @@ class App:
                 load_table=self.gpu_table,
             )
             base = _calibrated(base)
+            if any(report.name == "engine_list" and "BLAS" in report.detail for report in base.probes):
+                from advisor.recommend.words import blas_text
+
+                base = base._replace(notes=(*base.notes, blas_text(self.engine(None))))
         if not gpus and not no_gpu and ram is None:
             return base
         from advisor.hardware.given import given_host

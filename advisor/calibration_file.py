@@ -30,7 +30,7 @@ def load_calibration(folder: str) -> tuple[Calibration | None, str | None]:
         if len(data) > MAX_FILE_BYTES:
             raise ValueError("too large")
         return from_json(_parsed(data.decode())), None
-    except (*BROKEN, StopIteration):  # the latter from json's scanner
+    except BROKEN:
         return None, f"{path} is broken and not used; 'advisor calibrate' makes it anew."
 
 
@@ -79,7 +79,13 @@ def _parsed(text: str) -> Any:
         except ImportError:  # another Python's json has no scanner in C
             pass
         else:
-            return make_scanner(_Scan)(text.strip(), 0)[0]  # type: ignore[arg-type]
+            text = text.strip()
+            try:
+                value, end = make_scanner(_Scan)(text, 0)  # type: ignore[arg-type]
+            except (StopIteration, SystemError):  # it cannot find json's own error when json is not imported
+                end = -1
+            if end == len(text):
+                return value
     import json
 
     return json.loads(text)

@@ -174,7 +174,7 @@ UNCOUNTED = frozenset((
     "-fitc", "-devd", "--device-draft", "-otd", "--override-tensor-draft", "--mmproj-device", "--rope-scaling",
     "--yarn-orig-ctx", "--lora-scaled", "--mmproj-url", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
     "ROCR_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES", "ONEAPI_DEVICE_SELECTOR", "GGML_CUDA_ENABLE_UNIFIED_MEMORY",
-    "--embedding", "--embeddings", "--reranking", "--rerank", "-mv", "--model-vocoder",
+    "-cd", "--ctx-size-draft", "--embedding", "--embeddings", "--reranking", "--rerank", "-mv", "--model-vocoder",
 ))  # fmt: skip
 
 
@@ -268,7 +268,7 @@ def parse_command(words: Sequence[str]) -> Pasted:
 
 def _is_value(queue: list[str]) -> bool:
     """Whether the next word is a value: anything but an option; negative numbers are values."""
-    return bool(queue) and (not queue[0].startswith("-") or queue[0][1:2].isdigit())
+    return bool(queue) and (not queue[0].startswith("-") or queue[0][1:2].isdecimal())
 
 
 def _unquote(word: str) -> str:

@@ -6,16 +6,16 @@ from advisor.app import App
 from advisor.host import HostSnapshot
 from advisor.memory.engine_spec import EngineSpec
 from advisor.memory.extras import Beside
+from advisor.memory.plan import checkpoints_of_slot
 from advisor.model.spec import ModelSpec
 from advisor.outputs.command import server_options
-from advisor.recommend.budget import Budget, make_budget
+from advisor.recommend.budget import Budget, ServerCaches, make_budget, server_caches
 from advisor.recommend.cards import recommend_on
 from advisor.recommend.evaluate import Evaluator
 from advisor.recommend.policy import Intent, parse_policy
 from advisor.recommend.recommend import recommend
 from advisor.recommend.recommendation import Recommendation
 from advisor.recommend.search import Search, Wishes
-from advisor.recommend.warn import cache_ram_mib
 from advisor.speed import SpeedModel
 
 
@@ -72,9 +72,21 @@ class Planner:
         `smaller`: say what smaller quantizations would do where not everything fits the GPUs, which takes a moment.
         """
         quants = self._app.quant_rules if smaller else None
-        return recommend_on(
-            self.host, lambda host: self.evaluator(spec, beside, host), self.policy, intent, wishes, quants
-        )
+
+        def placed(some: Wishes) -> tuple[Recommendation, HostSnapshot]:
+            return recommend_on(
+                self.host, lambda host: self.evaluator(spec, beside, host), self.policy, intent, some, quants
+            )
+
+        if beside is None or not self.host.devices:
+            return placed(wishes)
+        from advisor.together.placing import Placing, best_placed
+
+        def placing_on(host: HostSnapshot) -> Placing:
+            constants = SpeedModel(spec, host, self._speed_rules).constants
+            return Placing(spec, beside, constants, self.engine, self.policy, intent)
+
+        return best_placed(wishes, beside, placed, placing_on)
 
     def search(
         self, spec: ModelSpec, intent: Intent, wishes: Wishes, host: HostSnapshot, beside: Beside | None = None
@@ -93,7 +105,7 @@ class Planner:
         self, answer: Recommendation, spec: ModelSpec, host: HostSnapshot, wishes: Wishes, mode: str = "exact"
     ) -> list[tuple[str, str]]:
         """The chosen settings as llama-server's long options without dashes; `host` as `recommend` returned it."""
-        kept = wishes.pinned.cache_ram_mib
+        caches = self.server_caches(answer, wishes)
         return server_options(
             answer.chosen.plan,
             self.engine,
@@ -102,5 +114,21 @@ class Planner:
             margin_bytes=max((limit.margin_bytes for limit in answer.budget.devices), default=0),
             embeds=spec.family == "encoder",
             only_devices=len(host.devices) < len(self.host.devices),
-            cache_ram_mib=cache_ram_mib(answer.chosen.plan, answer.budget) if kept is None else None,
+            cache_ram_mib=caches.cache_ram_mib,
+            n_ctx_checkpoints=caches.n_ctx_checkpoints,
         )
+
+    def server_caches(self, answer: Recommendation, wishes: Wishes) -> ServerCaches:
+        """What the server should be told to keep at most in system memory; nothing where the user said it."""
+        plan, pinned = answer.chosen.plan, wishes.pinned
+        caches = server_caches(plan, answer.budget, checkpoints_of_slot(plan.settings, self.engine))
+        return ServerCaches(
+            caches.cache_ram_mib if pinned.cache_ram_mib is None else None,
+            caches.n_ctx_checkpoints if pinned.n_ctx_checkpoints is None else None,
+        )
+
+    def limited(self, answer: Recommendation, wishes: Wishes) -> dict[str, int]:
+        """What the server comes to keep in system memory with the limits that it is told, in bytes."""
+        plan = answer.chosen.plan
+        checkpoints = checkpoints_of_slot(plan.settings, self.engine)
+        return self.server_caches(answer, wishes).applied(plan.host.extras, checkpoints)

@@ -20,6 +20,8 @@ else:
         fields = cls._fields
         if not named and len(given) == len(fields):
             return _new(cls, given)
+        if not given and named.keys() == cls._field_set:
+            return _new(cls, map(named.__getitem__, fields))
         if len(given) > len(fields):
             raise TypeError(f"{cls.__name__} takes {len(fields)} values but {len(given)} were given")
         values, defaults = list(given), cls._field_defaults
@@ -70,6 +72,7 @@ else:
             body = {field: _tuplegetter(index, "") for index, field in enumerate(fields)}
             return type(name, (tuple,), {
                 **space, **body, "__slots__": (), "_fields": fields, "_field_defaults": defaults, "__new__": _construct,
+                "_field_set": frozenset(fields),
                 "_make": classmethod(_make), "_replace": _replace, "_asdict": _asdict, "__repr__": _repr,
                 "__match_args__": fields, "__getnewargs__": _getnewargs,
             })  # fmt: skip

@@ -230,7 +230,7 @@ def _parse(content: bytes, path: str) -> dict[str, object]:
         reason = str(error)
         place, _, rest = reason.rpartition(" (at ")
         line_text = rest.rstrip(")").removeprefix("line ").partition(",")[0]
-        if place and line_text.isdigit():
+        if place and line_text.isdecimal():
             where, reason = f"{path}, line {line_text}", place
         else:  # "(at end of document)": name the last line
             lines = content.count(b"\n") + (not content.endswith(b"\n"))

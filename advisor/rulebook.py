@@ -149,7 +149,7 @@ def _forget(origins: dict[str, str], path: str, old: object) -> None:
 
 def _join(prefix: str, key: str) -> str:
     """Extend a dotted key as TOML would write it: a part that is not a bare key is quoted."""
-    part = key if key and all(c.isalnum() or c in "-_" for c in key) and key.isascii() else f'"{key}"'
+    part = key if key and all(c.isalnum() or c in "-_" for c in key) and key.isascii() else _show(key)
     return f"{prefix}.{part}" if prefix else part
 
 
@@ -280,6 +280,7 @@ def _show(value: object) -> str:
     if isinstance(value, list):
         return "a list"
     text = f'"{value}"' if isinstance(value, str) else str(value)
+    text = text if text.isprintable() else ascii(text)[1:-1]
     return text if len(text) <= 60 else text[:57] + "..."
 
 

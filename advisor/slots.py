@@ -26,6 +26,9 @@ class Gone(Enum):
 GONE = Gone.GONE
 
 
+_MOST_BITS = 4096  # 1,234 digits; Python reads and writes 4,300
+
+
 class SlotChange(NamedTuple):
     """One slot that gets another value."""
 
@@ -48,14 +51,19 @@ def same(one: object, other: object) -> bool:
 
 
 def is_plain(value: object) -> bool:
-    """Whether a value can be remembered as JSON; dates of TOML and YAML cannot, nor can infinite numbers (1e400)."""
+    """Whether a value can be remembered as JSON.
+
+    Dates of TOML and YAML cannot, nor can infinite numbers (1e400), nor whole ones of more digits than Python reads.
+    """
     if isinstance(value, list):
         return all(map(is_plain, value))
     if isinstance(value, dict):
         return all(isinstance(key, str) and is_plain(item) for key, item in value.items())
     if isinstance(value, float):
         return math.isfinite(value)
-    return value is None or value is GONE or isinstance(value, (str, int))
+    if isinstance(value, int):
+        return value.bit_length() <= _MOST_BITS
+    return value is None or value is GONE or isinstance(value, str)
 
 
 def shown(slot: Slot) -> str:

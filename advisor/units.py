@@ -37,9 +37,9 @@ def parse_size(text: str) -> int:
         value = float(number)
     except ValueError:
         value = -1.0
-    if unit not in _UNITS or not number.isascii() or not number.replace(".", "", 1).isdigit() or value < 0:
+    if unit not in _UNITS or not number.isascii() or not number.replace(".", "", 1).isdecimal() or value < 0:
         raise UsageError(f"'{text}' is not a size; write for example 12GiB, 9.5GiB, 500MB or 16G.")
-    n_bytes = int(number) * _UNITS[unit] if number.isdigit() else int(value * _UNITS[unit])
+    n_bytes = int(number) * _UNITS[unit] if number.isdecimal() else int(value * _UNITS[unit])
     if not unit and 0 < value < MIB:
         raise UsageError(f"'{text}' has no unit; did you mean {_with_unit(number, value)}?")
     if n_bytes > _MAX_BYTES:

@@ -49,7 +49,12 @@ class Outcome(NamedTuple):
 @click.option(
     "--folder", "folders", multiple=True, metavar="DIR", help="a model folder whose disk to read, besides yours"
 )
-@click.option("--seconds", callback=whole(5), metavar="N", help="for the engine's trials at most (default: 120)")
+@click.option(
+    "--seconds",
+    callback=whole(5),
+    metavar="N",
+    help="for the engine's trials; the first few are always made (default: 120)",
+)
 @click.option("--url", metavar="URL", help="learn from a llama-server that runs on this machine instead")
 @click.option("--forget", is_flag=True, help="remove what was measured and learned")
 @click.option("--rules", "rules_folder", metavar="DIR", help="a folder of rules that wins over the shipped ones")
@@ -58,7 +63,7 @@ def command(model: str | None, **values: Any) -> int:
     """Measure this machine once: memory, the disks under model folders, and an engine on the CPU, in two minutes.
 
     The engine runs models of random weights that are made for it and removed again. MODEL, or the smallest model at
-    hand, then shows how far off speeds were before and are now. A server given with --url answers two short requests.
+    hand, then shows how far off speeds were before and are now. A server given with --url answers a few short requests.
     What is measured is kept in the state folder and used by every command until the hardware changes.
     Exit status: 0, 1 when nothing could be measured or kept, 2 wrong usage.
     """
@@ -73,9 +78,7 @@ def command(model: str | None, **values: Any) -> int:
     app = App(values["rules_folder"])
     if values["url"] is not None:
         if values["no_engine"] or values["engine_binary"] or values["folders"] or values["seconds"]:
-            raise UsageError(
-                "--url asks a server that runs; --engine-binary, --no-engine, --folder and --seconds do not."
-            )
+            raise UsageError("--url times a server that runs already; leave the options for starting one away.")
         from advisor.cli.serving import learn_from_server
 
         return learn_from_server(app, values["url"], model, folder, as_json=values["as_json"])
@@ -122,8 +125,9 @@ def _measure(app: App, model: str | None, folder: str, values: dict[str, Any]) -
             notes.append("The memory's speed cannot be measured here.")
         disks = steps.measure_disks(steps.model_folders(reports, values["folders"]))
         tried = None
+        seconds = values["seconds"] or _DEFAULT_SECONDS
         if engines:
-            tried, problems = _trials(app, reports, engines, values["seconds"] or _DEFAULT_SECONDS, progress)
+            tried, problems = _trials(app, reports, engines, seconds, progress)
             notes += problems
         anew = tried is not None or before is None or before.cpu is None  # what runs on the CPU are relative to
         calibration = Calibration(
@@ -132,14 +136,14 @@ def _measure(app: App, model: str | None, folder: str, values: dict[str, Any]) -
             tuple(run for run in before.runs if run.device != CPU or not anew) if before else (),
         )  # fmt: skip
         check = None
-        if engines:
+        if tried is not None or (engines and host.devices):  # on a GPU it may run all the same
             from advisor.cli.checking import check_with
 
             progress.show("checking with a model", 1, 2)
             used = (tried.binary,) if tried is not None else engines
             to_run = spec if spec is not None else steps.small_model(app, reports)
-            check, calibration, said = check_with(app, host, calibration, used, to_run)
-            notes += said
+            check, calibration, said = check_with(app, host, calibration, used, to_run, seconds)
+            notes += [note for note in said if note not in notes]
     unkept = save_calibration(folder, calibration)
     notes += [unkept] if unkept else []
     if before is not None and anew and any(run.device == CPU for run in before.runs):

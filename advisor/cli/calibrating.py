@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _BUSY_SHARE = 0.5  # of the cores
 _MODELS_LOOKED_AT = 40  # for their storage types and head sizes
 _CHECK_BYTES = (48 * MIB, 3072 * MIB)  # a smaller model comes from the cache, a larger one takes too long
-_CHECK_DEPTHS = (4096, 2048, 1024, 512)
-_CHECK_PROMPT_S = 25.0  # for reading a prompt of that depth
+_CHECK_DEPTHS = (4096, 2048, 1024, 512, 256)
+CHECK_PROMPT_S = 25.0  # for reading a prompt of that depth
 
 
 def is_busy(cores: int) -> str | None:
@@ -148,7 +148,7 @@ def _try(
     problem = build = None
     for number, trial in enumerate(wanted):
         progress.show("timing the engine", number, len(wanted))
-        if time.monotonic() - started > seconds and timed:
+        if time.monotonic() - started > seconds and fit(middles(timed), "", None) is not None:
             break
         if trial in refused:
             continue
@@ -229,7 +229,7 @@ def small_model(app: App, reports: Sequence[StoreReport]) -> ModelSpec | None:
     for _, path in sorted(sizes)[:_MODELS_LOOKED_AT]:
         with contextlib.suppress(ModelError):
             spec = app.model(app.header(path))
-            if spec.has_logits and spec.family != "encoder":
+            if spec.arch_rule and spec.has_logits and spec.family != "encoder":
                 return spec
     return None
 
@@ -240,15 +240,19 @@ def check_model(
     n_ctx_train: int,
     prompt_s: Callable[[int], float],
     *,
+    patience_s: float,
     layers: int,
     device: str | None,
 ) -> Checked:
-    """Run the model empty and behind a long prompt. `prompt_s`: predicted seconds of a prompt. Raises EngineError."""
+    """Run the model empty and behind a long prompt. Raises EngineError.
+
+    `prompt_s`: predicted seconds of a prompt, which may take `patience_s`.
+    """
     from advisor.engines.serve import running
     from advisor.engines.trial import build_of, time_model
 
     longest = n_ctx_train - 256 if n_ctx_train else _CHECK_DEPTHS[0]
-    depth = next((n for n in _CHECK_DEPTHS if n <= longest and prompt_s(n) <= _CHECK_PROMPT_S), 0)
+    depth = next((n for n in _CHECK_DEPTHS if n <= longest and prompt_s(n) <= patience_s), 0)
     n_ctx = depth + 256
     with running(binary, path, n_ctx, os.environ, layers=layers, device=device) as address:
         build = build_of(address)

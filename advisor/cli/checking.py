@@ -43,8 +43,12 @@ def check_with(
     calibration: Calibration,
     engines: tuple[EngineBinary, ...],
     spec: ModelSpec | None,
+    seconds: float,
 ) -> tuple[Check | None, Calibration, list[str]]:
-    """(the check, `calibration` with the run that it was, sentences). No check without a model and an engine for it."""
+    """(the check, `calibration` with the run that it was, sentences). No check without a model and an engine for it.
+
+    `seconds`: what the engine's trials may take; the model's prompt takes a part of that.
+    """
     from advisor.calibrated import calibrated
 
     if spec is None:
@@ -53,7 +57,7 @@ def check_with(
     before, after = host, calibrated(host, calibration)
     for binary in engines:
         try:
-            check, learned = _check(app, before, after, binary, spec, _device(host, binary, spec))
+            check, learned = _check(app, before, after, binary, spec, _device(host, binary, spec), seconds)
         except AdvisorError as error:
             said.append(str(error))
             continue
@@ -78,10 +82,16 @@ def _device(host: HostSnapshot, binary: EngineBinary, spec: ModelSpec) -> str | 
 
 
 def _check(
-    app: App, before: HostSnapshot, after: HostSnapshot, binary: EngineBinary, spec: ModelSpec, device: str | None
+    app: App,
+    before: HostSnapshot,
+    after: HostSnapshot,
+    binary: EngineBinary,
+    spec: ModelSpec,
+    device: str | None,
+    seconds: float,
 ) -> tuple[Check, Learned]:
-    from advisor.cli.calibrating import check_model
-    from advisor.cli.learning import Predictor, learn
+    from advisor.cli.calibrating import CHECK_PROMPT_S, check_model
+    from advisor.cli.learning import LEAST_PROMPT_TOKENS, Predictor, learn
     from advisor.engines.timings import Timing
     from advisor.host import with_devices
     from advisor.settings import RequestedSettings
@@ -94,15 +104,16 @@ def _check(
 
     expected = predictor(after, spec.n_ctx_train or 4096)
     done: Checked = check_model(
-        binary, spec.path, spec.n_ctx_train, lambda n: n * expected.prefill_seconds(n), layers=layers, device=device
-    )
+        binary, spec.path, spec.n_ctx_train, lambda n: n * expected.prefill_seconds(n),
+        patience_s=min(CHECK_PROMPT_S, seconds / 2), layers=layers, device=device,
+    )  # fmt: skip
     was, now = predictor(before, done.n_ctx), predictor(after, done.n_ctx)
     figures = [
         Figure("decode", at.depth, 1 / at.seconds, 1 / was.decode_seconds(at.depth), 1 / now.decode_seconds(at.depth))
         for at in done.at_depths
     ]
     prompt = done.prompt
-    if prompt.prompt_seconds > 0:
+    if prompt.prompt_tokens >= LEAST_PROMPT_TOKENS and prompt.prompt_seconds > 0:
         n = prompt.prompt_tokens
         rates = (n / prompt.prompt_seconds, 1 / was.prefill_seconds(n), 1 / now.prefill_seconds(n))
         figures.append(Figure("prefill", n, *rates))

@@ -163,7 +163,7 @@ def _change(edit: Any) -> None:
 
     from advisor.cli.terminal import clean
     from advisor.configuration.init_text import init_text
-    from advisor.configuration.read import FILE, config_folder, load_configuration, read_text
+    from advisor.configuration.read import FILE, LISTS, config_folder, load_configuration, read_text
     from advisor.keeper import known_names
     from advisor.managed.atomic import look
 
@@ -182,7 +182,7 @@ def _change(edit: Any) -> None:
         if line.startswith(("+ ", "- ")):
             print(clean(line, _MAX_VALUE))
     print(f"wrote {clean(path)}" if after != before else f"{clean(path)} says so already.")
-    winners = {origin.file for name, origin in loaded.origins.items() if origin.file != path and name[0] != "model"}
+    winners = {origin.file for name, origin in loaded.origins.items() if origin.file != path and name[0] not in LISTS}
     for file in sorted(winners):
         click.echo(f"advisor: {clean(file)} is read afterwards; what it sets wins.", err=True)
 

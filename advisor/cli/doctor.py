@@ -116,7 +116,10 @@ def _run(name: str, part: Callable[[Doctor], tuple[list[str], Any]], doctor: Doc
 
 
 def shorten(text: str, home: str) -> str:
-    """`text` with the home folder written as ~, wherever it stands as a whole path."""
+    """`text` without secrets, and with the home folder written as ~ wherever it stands as a whole path."""
+    from advisor.cli.secrets import without_secrets
+
+    text = without_secrets(text)
     if len(home) < 2:  # "/" or unknown: nothing personal in it
         return text
     return re.sub(re.escape(home.rstrip("/\\")) + r"(?=$|[/\\\s\"',;:)\]])", "~", text)
@@ -205,7 +208,22 @@ def _engines(doctor: Doctor) -> tuple[list[str], Any]:  # noqa: ARG001
         if path is not None:
             facts.append({"program": program, "path": path, "version": version_line(path)})
     lines = [f"{entry['program']:<20} {entry['path']}: {entry['version']}" for entry in facts]
-    return lines or ["no engine on PATH"], facts
+    return [*(lines or ["no engine on PATH"]), *_ollama_lines()], facts
+
+
+def _ollama_lines() -> list[str]:
+    """What Ollama's variables come to, where they do not come to what they say."""
+    from advisor.stores.ollama_service import service_variable
+
+    names = ("OLLAMA_KV_CACHE_TYPE", "OLLAMA_FLASH_ATTENTION", "OLLAMA_NUM_PARALLEL")
+    kind, flash, slots = (os.environ.get(name) or service_variable(name) or "" for name in names)
+    lines = []
+    if kind not in ("", "f16") and flash.lower() not in ("1", "true"):
+        text = f"OLLAMA_KV_CACHE_TYPE={kind} counts for nothing without OLLAMA_FLASH_ATTENTION=1"
+        lines.append(f"mind: {text}: releases with a runner of their own keep f16 without a word; set both.")
+    if slots.isdecimal() and int(slots) > 1:
+        lines.append(f"mind: OLLAMA_NUM_PARALLEL={slots} makes every model reserve its num_ctx {slots} times.")
+    return lines
 
 
 def version_line(path: str, time_limit_s: float = ENGINE_TIME_LIMIT_S) -> str:

@@ -48,7 +48,11 @@ def command(words: tuple[str, ...], **values: Any) -> int:
         intent = intent._replace(turn=intent.turn._replace(depth_tokens=values["depth"], answer_tokens=0))
     speed = found.evaluator.when_full(judged, found.evaluator.speed(judged, intent))
     verdict = verdict_of(judged, judged.fits)
-    notes = warnings(spec, engine, request, judged.plan, budget, speed, policy)
+    notes = [*found.notes, *warnings(spec, engine, request, judged.plan, budget, speed, policy)]
+    if found.evaluator.beside is not None or judged.plan.settings.beside.mtp:
+        from advisor.recommend.beside_notes import beside_notes
+
+        notes = [*beside_notes(found.evaluator, judged), *notes]
     notes = [*overflow_notes(found.evaluator, judged, speed), *notes]
     notes += [Note(*unused) for unused in unused_settings(request, spec, len(host.devices))]
     ignored = pasted.ignored if pasted else ()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from advisor.recommend.budget import Budget
     from advisor.recommend.evaluate import Evaluator, Judged
     from advisor.recommend.policy import Policy
+    from advisor.recommend.recommendation import Note
 
 _TOOLS = {"llama-server": "server", "llama-cli": "cli", "llama-bench": "bench", "main": "cli", "server": "server"}
 
@@ -37,6 +38,7 @@ class JudgedSettings(NamedTuple):
     pasted: Pasted | None
     tool: str
     judged: Judged
+    notes: tuple[Note, ...] = ()  # about settings that the engine chooses
 
 
 def judge_settings(words: tuple[str, ...], values: dict[str, Any], *, now: bool = False) -> JudgedSettings:
@@ -46,6 +48,7 @@ def judge_settings(words: tuple[str, ...], values: dict[str, Any], *, now: bool 
     """
     from advisor.app import App
     from advisor.planner import Planner
+    from advisor.recommend.default_context import default_context_note, default_n_ctx
 
     hardware, given = take_hardware(values), take_settings(values)
     model, pasted = _split(words)
@@ -64,11 +67,15 @@ def judge_settings(words: tuple[str, ...], values: dict[str, Any], *, now: bool 
         host = _only(host, pasted.devices)
     planner = Planner(app, host, engine, tool=tool, now=now or hardware.now, keep_free_bytes=hardware.keep_free_bytes)
     evaluator = planner.evaluator(spec, beside)
+    notes: tuple[Note, ...] = ()
+    if request.n_ctx is None and (default := default_n_ctx(engine, spec, host, request.n_parallel)) is not None:
+        request = request._replace(n_ctx=default)
+        notes = (default_context_note(evaluator, request),)
     judged = evaluator.judge(request)
     if judged.plan.refused is not None:
         raise UsageError(f"{engine.name} refuses these settings: {judged.plan.refused}.")
     return JudgedSettings(
-        app, spec, engine, host, evaluator.budget, planner.policy, evaluator, request, pasted, tool, judged
+        app, spec, engine, host, evaluator.budget, planner.policy, evaluator, request, pasted, tool, judged, notes
     )
 
 

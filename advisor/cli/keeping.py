@@ -179,6 +179,7 @@ def print_json(
         entry: dict[str, Any] = {
             "name": name, "format": made.target.format, "enabled": made.target.enabled, "files": files,
             "problems": [{"model": model, "text": text} for model, text in made.problems], "failure": made.failure,
+            "notes": list(made.notes),
         }  # fmt: skip
         if told is not None:
             said = engines.get(name)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _LEAST_STEPS = 8  # tokens; a request with fewer tells of its beginning
 _LEAST_STEPS_IN_ALL = 64
-_LEAST_PROMPT_TOKENS = 64
+LEAST_PROMPT_TOKENS = 64
 _SANE_FACTOR = 20.0  # beyond that something else was measured: another device, a debugger
 
 
@@ -50,6 +50,11 @@ class Predictor:
         if len(used) > 1 or plan.read_host_bytes:
             return None
         return device_key(self._devices[used[0]].backend, self._devices[used[0]].name)
+
+    @property
+    def prompts_here(self) -> bool:
+        """Whether prompts are computed on `device` too: beside a GPU the engine lends the CPU's weights to it."""
+        return self.device != CPU or not self._devices
 
     def decode_seconds(self, depth: int) -> float:
         """One token with `depth` tokens in the cache."""
@@ -85,7 +90,7 @@ def learn(predictor: Predictor, timings: Sequence[Timing], build: int | None) ->
         if timing.steps >= _LEAST_STEPS and timing.seconds > 0:
             decode.append(timing.seconds / timing.steps / predictor.decode_seconds(timing.depth))
             n_steps += timing.steps
-        if timing.prompt_tokens >= _LEAST_PROMPT_TOKENS and timing.prompt_seconds > 0:
+        if timing.prompt_tokens >= LEAST_PROMPT_TOKENS and timing.prompt_seconds > 0 and predictor.prompts_here:
             before = max(timing.depth - timing.steps // 2 - timing.prompt_tokens, 0)
             expected = predictor.prefill_seconds(timing.prompt_tokens, before)
             prefill.append(timing.prompt_seconds / timing.prompt_tokens / expected)

@@ -44,7 +44,7 @@ def command(log: str | None, **values: Any) -> int:
     reader = SpeedReader()
     found = parse_load_log(reader.watch(lines))
     load, speeds = found.last, reader.log
-    if load is None and not found.tables and not speeds.timings:
+    if load is None and not found.tables and not speeds.timings and not speeds.n_disturbed:
         probes = " but the probe of --fit" if found.loads else ""
         raise EngineError(
             f"{log or values['unit']} tells of no load{probes}; llama-server prints buffer sizes with -lv 4."
@@ -64,6 +64,7 @@ def command(log: str | None, **values: Any) -> int:
             load, found, model, engine_name=values["engine"], rules_folder=values["rules_folder"]
         )
         notes += said
+    notes += _advice(found, load)
     overheads, problem = remember_overheads_of(found)
     notes += [problem] if problem else []
     learned = learn_from_log(
@@ -77,6 +78,29 @@ def command(log: str | None, **values: Any) -> int:
     else:
         _print_text(found, load, spec, rows, agrees, notes, learned)
     return EXIT_DIFFERS if agrees is False else 0
+
+
+def _advice(found: LoadLog, load: Load | None) -> list[str]:
+    """What the log tells of the build and the driver that has a cure."""
+    on_gpus, layers = load.offloaded if load is not None and load.offloaded else (0, 0)
+    blas = found.blas and 0 < on_gpus < layers
+    if not blas and not found.failures:
+        return []
+    from advisor.app import App
+    from advisor.engines.load_log import backend_of
+    from advisor.recommend.words import blas_text
+    from advisor.units import format_bytes
+
+    engine = App().engine(None)
+    notes = [f"{blas_text(engine)}."] if blas else []
+    for device, n_bytes in found.failures[:1]:
+        rules = engine.backends.get(backend_of(device) or "")
+        if rules is None or n_bytes <= min((most for _, most in rules.largest_allocations), default=n_bytes):
+            continue
+        drivers = ", ".join(f"{driver} {format_bytes(most)}" for driver, most in rules.largest_allocations)
+        text = f"{format_bytes(n_bytes)} at once may be more than {device}'s driver gives in one piece, however much is"
+        notes.append(f"{text} free (at most: {drivers}): a smaller -ub, or -fa on, or another driver.")
+    return notes
 
 
 def remember_overheads_of(found: LoadLog) -> tuple[list[dict[str, Any]], str | None]:

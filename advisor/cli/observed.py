@@ -133,4 +133,4 @@ def used_devices(load: Load) -> list[str]:
 
 
 def _count(text: str | None) -> int | None:
-    return int(text) if text and text.isdigit() and len(text) < 11 and 0 < int(text) < _MAX else None
+    return int(text) if text and text.isdecimal() and len(text) < 11 and 0 < int(text) < _MAX else None

@@ -78,7 +78,8 @@ def _machine(speeds: SpeedLog, found: LoadLog, host: HostSnapshot, *, local: boo
     cores = speeds.logical_cores
     if cores is not None and cores != host.cpu.logical_cores:
         return None, f"The log is of a machine with {cores} threads, so its speed teaches nothing of this one."
-    if not local and (speeds.path is None or not os.path.isabs(speeds.path) or not os.path.isfile(speeds.path)):
+    path = speeds.path or (found.last.path if found.last is not None else None)
+    if not local and (path is None or not os.path.isabs(path) or not os.path.isfile(path)):
         return (
             None,
             "The log may be of another machine, so its speed teaches nothing; observe it with --unit, or there.",

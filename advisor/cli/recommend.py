@@ -25,7 +25,7 @@ EXIT_STATUS = {"full": 0, "cpu": 0, "partial": 3, "does_not_fit": 4}
 
 
 @click.command("recommend", context_settings={"max_content_width": 100})
-@click.argument("model", metavar="MODEL")
+@click.argument("models", metavar="MODEL...", nargs=-1, required=True)
 @click.option(
     "--for", "intent", default="balanced", metavar="INTENT", help="balanced, context, speed, quality or parallel[:N]"
 )
@@ -42,23 +42,35 @@ EXIT_STATUS = {"full": 0, "cpu": 0, "partial": 3, "does_not_fit": 4}
 @click.option(
     "--what-gpu", is_flag=True, help="the classes of GPU that hold all of it at the wished context, fewest cards first"
 )
+@click.option("--explain", is_flag=True, help="walk the ladder: what was tried, what it lacked, what would help")
+@click.option(
+    "--together", is_flag=True, help="several MODELs that are to be loaded at the same time, the main one first"
+)
 @click.option("--plot", is_flag=True, help="also draw memory against context and speed against layers")
 @click.option("--verify", is_flag=True, help="ask the installed engine about the answer, plan again where it differs")
 @click.option("--engine-binary", metavar="PATH", help="the llama-server to ask with --verify (default: on PATH)")
 @settings_options
 @hardware_options
 @engine_options
-def command(model: str, **values: Any) -> int:
+def command(models: tuple[str, ...], **values: Any) -> int:
     """Settings for MODEL on this machine: what fits, how fast, why, and what else was tried.
 
     MODEL is a .gguf file, any shard, a folder, a header snapshot, an Ollama name:tag or a Hugging Face org/repo:QUANT.
     Exit status: 0 fits, 3 fits only in part, 4 does not fit, 2 wrong usage, 1 any other error.
+
+    With --together several models share the machine, each with settings of its own; wishes and settings given here are
+    for the first, the main one. Exit status: 0 all fit wholly, 3 some only in part, 4 not all fit.
     """
     from advisor.app import App
     from advisor.memory.unused import unused_settings
     from advisor.planner import Planner
     from advisor.recommend.search import Wishes
 
+    if values["together"]:
+        from advisor.cli.together import answer_together
+
+        return answer_together(models, values)
+    model = _only(models)
     hardware, pinned = take_hardware(values), take_settings(values)
     app = App(values["rules_folder"])
     wishes = Wishes(pinned, values["min_ctx"], values["max_ctx"], values["min_tps"])
@@ -69,7 +81,7 @@ def command(model: str, **values: Any) -> int:
         hardware = hardware._replace(no_gpu=True)
     if values["plot"] and values["as_json"]:
         raise UsageError("--plot draws, --json does not; 'advisor plot MODEL --json' gives the points.")
-    _check(wishes.min_n_ctx, wishes.max_n_ctx, wishes.min_tokens_per_s)
+    check_limits(wishes.min_n_ctx, wishes.max_n_ctx, wishes.min_tokens_per_s)
     header = app.header(model)
     spec = app.model(header, load_mtp="draft-mtp" in pinned.spec_type)
     beside = app.beside(pinned, spec)
@@ -87,8 +99,18 @@ def command(model: str, **values: Any) -> int:
         return answer_what_gpu(app, planner, spec, intent, wishes, beside, values)
     n_devices = len(host.devices)
     answer, host = planner.recommend(spec, intent, wishes, beside, smaller=True)
+    if beside is not None:  # whatever is asked from here on is about the places that were chosen
+        from advisor.together.placing import placed_as
+
+        wishes = placed_as(wishes, answer.chosen.request)
     if answer.chosen.plan.refused is not None:  # what is pinned leaves nothing that the engine takes
         raise UsageError(f"{engine.name} refuses these settings: {answer.chosen.plan.refused}.")
+    at = answer.chosen.plan.settings.beside
+    if pinned.mmproj or pinned.draft_model:  # where they were put, what follows keeps them
+        offload = at.mmproj_offload if pinned.mmproj else pinned.mmproj_offload
+        wishes = wishes._replace(
+            pinned=pinned._replace(mmproj_offload=offload, draft_n_gpu_layers=at.draft_n_gpu_layers)
+        )
     if values["verify"]:
         from advisor.cli.verify_answer import verify_answer
 
@@ -109,25 +131,36 @@ def command(model: str, **values: Any) -> int:
 
     from advisor.outputs.command import command_line
 
+    if engine.program != "llama-server" and answer.verdict != "does_not_fit":
+        answer = answer._replace(reasons=(*answer.reasons, *_own_names(answer, spec, host, engine)))
     line = None
     options = planner.options(answer, spec, host, wishes, values["mode"])
     if engine.program == "llama-server" and answer.verdict != "does_not_fit":
-        line = command_line(engine.program, _model_file(header), options)
+        line = command_line(engine.program, model_file(header), options)
     written = None
     if values["output"] and answer.verdict == "does_not_fit":
         from advisor.cli.terminal import clean
 
         written = f"advisor: nothing that fits was found, so {clean(values['output'])} was not written."
     elif values["output"]:
-        written = _write(values["output"], header, options, engine.program)
+        written = write_output(values["output"], header, options, engine.program)
+    why = None
+    if values["explain"]:
+        from advisor.cli.explaining import explained, explained_lines, explained_shape
+
+        why = explained(planner, spec, intent, wishes, beside, answer, host, app.quant_rules)
     if values["as_json"]:
-        _print_json(answer, spec, host, engine, values["tool"], line, app.rules.digest())
+        more = {"explain": explained_shape(why)} if why is not None else {}
+        kept = planner.limited(answer, wishes)
+        _print_json(answer, spec, host, engine, values["tool"], line, app.rules.digest(), more, kept)
     else:
         from advisor.cli.render_recommend import render_recommendation
         from advisor.cli.terminal import Screen
 
         screen = Screen()
         lines = render_recommendation(answer, spec, host, engine, line, screen)
+        if why is not None:
+            lines = [*lines[:-1], *explained_lines(why, screen)[1:], "", lines[-1]]
         if values["plot"]:
             from advisor.cli.render_curves import curve_lines
             from advisor.recommend.curves import memory_curves, speed_curves
@@ -143,6 +176,22 @@ def command(model: str, **values: Any) -> int:
     return EXIT_STATUS[answer.verdict]
 
 
+def _own_names(answer: Recommendation, spec: Any, host: Any, engine: Any) -> list[Note]:
+    """What an engine without llama.cpp's options must be told, and the context it would take by itself."""
+    from advisor.recommend.default_context import default_n_ctx
+
+    notes = []
+    default = default_n_ctx(engine, spec, host, answer.chosen.plan.settings.n_parallel)
+    if default is not None and default != answer.chosen.plan.settings.n_ctx:
+        text = f"Not told otherwise, {engine.name} takes {default:,} tokens here, whatever the model was trained for."
+        notes.append(Note("default_context", text, f"{engine.name.replace('-', '_')}.toml: defaults.n_ctx_by_vram"))
+    if engine.program == "ollama":
+        from advisor.outputs.ollama import in_ollamas_words
+
+        notes.append(Note("ollama_settings", in_ollamas_words(answer.chosen.plan)))
+    return notes
+
+
 def _check_safe(pinned: RequestedSettings) -> None:
     """llama.cpp's fit gives up where layers are placed by hand (common/fit.cpp, common_fit_params)."""
     for flag in _placed(pinned):
@@ -155,6 +204,7 @@ def _check_what_gpu(hardware: HardwareChoice, pinned: RequestedSettings, values:
         "--no-gpu": hardware.no_gpu,
         "--hardware": hardware.hardware_file,
         "--plot": values["plot"],
+        "--explain": values["explain"],
         "--verify": values["verify"],
         "--output": values["output"],
     }
@@ -176,14 +226,24 @@ def _placed(pinned: RequestedSettings) -> list[str]:
     return [flag for flag, given in placed.items() if given]
 
 
-def _check(min_ctx: int | None, max_ctx: int | None, min_tps: float | None) -> None:
+def _only(models: tuple[str, ...]) -> str:
+    if len(models) > 1:
+        raise UsageError(
+            f"{len(models)} models are given; add --together to have them resident at the same time, or compare them "
+            "with 'advisor compare'."
+        )
+    return models[0]
+
+
+def check_limits(min_ctx: int | None, max_ctx: int | None, min_tps: float | None) -> None:
+    """Raise UsageError for limits that contradict each other or are none."""
     if min_ctx and max_ctx and min_ctx > max_ctx:
         raise UsageError(f"--min-ctx {min_ctx} is above --max-ctx {max_ctx}; give a smaller one.")
     if min_tps is not None and not 0 <= min_tps < 1e6:
         raise UsageError(f"--min-tps {min_tps} is no speed; give tokens per second, such as 10.")
 
 
-def _model_file(header: GgufHeader) -> str:
+def model_file(header: GgufHeader) -> str:
     """The file that the engine loads; a header snapshot stands for one whose place nobody knows here."""
     if header.source != "snapshot":
         return header.path
@@ -191,7 +251,8 @@ def _model_file(header: GgufHeader) -> str:
     return f"{name}.gguf"
 
 
-def _write(path: str, header: GgufHeader, options: list[tuple[str, str]], program: str) -> str:
+def write_output(path: str, header: GgufHeader, options: list[tuple[str, str]], program: str) -> str:
+    """Put the model's section into the preset; what was done. Raises UsageError, and OutputError as `write_preset`."""
     from advisor.outputs.preset_ini import write_preset
 
     if program != "llama-server":
@@ -202,8 +263,9 @@ def _write(path: str, header: GgufHeader, options: list[tuple[str, str]], progra
 
 
 def _print_json(
-    answer: Recommendation, spec: Any, host: Any, engine: Any, tool: str, line: str | None, digest: str
-) -> None:
+    answer: Recommendation, spec: Any, host: Any, engine: Any, tool: str, line: str | None, digest: str,
+    more: dict[str, Any], kept: dict[str, int],
+) -> None:  # fmt: skip
     import json
 
     from advisor.cli import shapes
@@ -214,7 +276,7 @@ def _print_json(
         "engine": shapes.engine_shape(engine, tool),
         "settings": shapes.settings_shape(answer.chosen.plan),
         "devices": shapes.devices_shape(answer.chosen.plan, answer.budget, host),
-        "host": shapes.host_shape(answer.chosen.plan, answer.budget),
+        "host": shapes.host_shape(answer.chosen.plan, answer.budget, kept),
         "speed": shapes.speed_shape(answer.speed),
         "verdict": answer.verdict,
         "warnings": shapes.notes_shape(answer.warnings),
@@ -222,5 +284,6 @@ def _print_json(
         **shapes.recommendation_shape(answer, host),
         "command": line,
         "rulebook": digest,
+        **more,
     }
     print(json.dumps(document, indent=2))

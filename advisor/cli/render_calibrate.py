@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from advisor.calibration import Calibration, CpuTimes
     from advisor.cli.calibrate import Outcome
     from advisor.cli.calibrating import DiskFound
+    from advisor.speed.trials import Trial
 
 _SHOWN_TYPES = 8
 _MARGIN = " " * 9
@@ -30,7 +31,7 @@ def render_calibrate(outcome: Outcome, screen: Screen) -> list[str]:
         lines += cpu_lines(calibration.cpu, screen)
         left = outcome.tried.left_out
         if left:
-            names = dict.fromkeys(trial.kind if not trial.deep else f"heads of {trial.head_size}" for trial in left)
+            names = dict.fromkeys(f"heads of {trial.head_size}" if trial.deep else _tried(trial) for trial in left)
             lines += screen.wrap(
                 f"no time left for {', '.join(names)}; --seconds gives more", "           ", "           "
             )
@@ -42,6 +43,10 @@ def render_calibrate(outcome: Outcome, screen: Screen) -> list[str]:
     if outcome.path is not None:
         lines += screen.wrap(f"Kept in {clean(outcome.path, 300)}; 'advisor calibrate --forget' removes it.", "  ", "")
     return lines
+
+
+def _tried(trial: Trial) -> str:
+    return trial.kind if trial.what == "type" else "the vocabulary"
 
 
 def _disk_lines(disk: DiskFound, screen: Screen) -> list[str]:

@@ -53,7 +53,7 @@ def _device_lines(device: Device) -> list[str]:
     facts = []
     if device.compute_capability:
         # NVIDIA's is a number; AMD's has a name that says what it is (gfx1100)
-        number = device.compute_capability.replace(".", "").isdigit()
+        number = device.compute_capability.replace(".", "").isdecimal()
         facts.append(f"{'compute capability ' if number else ''}{_clean(device.compute_capability)}")
     if device.bandwidth_bytes_per_s:
         facts.append(f"{device.bandwidth_bytes_per_s / 1e9:.0f} GB/s ({_clean(device.bandwidth_source or 'given')})")

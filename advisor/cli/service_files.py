@@ -45,8 +45,8 @@ def this_program(argv0: str, executable: str, package: str) -> Program:
     if os.path.basename(script) == "advisor" and os.access(script, os.X_OK) and os.path.isfile(script):
         return Program((script, "daemon"), None)
     root = os.path.dirname(package)
-    # run out of a checkout, where -m finds the package only from its own folder
-    folder = root if os.path.isfile(os.path.join(root, "pyproject.toml")) else None
+    # -m looks into the folder that it is started in first: a checkout's own, else one that nobody but root can fill
+    folder = root if os.path.isfile(os.path.join(root, "pyproject.toml")) else os.sep
     return Program((executable, "-m", "advisor", "daemon"), folder)
 
 

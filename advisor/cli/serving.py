@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from advisor.cli.learning import Predictor
     from advisor.engines.http import Address
     from advisor.engines.timings import Metrics
+    from advisor.host import HostSnapshot
     from advisor.model.spec import ModelSpec
     from advisor.settings import RequestedSettings
 
@@ -51,8 +52,8 @@ def learn_from_server(app: App, url: str, model: str | None, folder: str, *, as_
     spec = app.model(app.header(served.path))
     host = app.host()
     notes: list[str] = []
-    request = _settings(address, served, bool(host.devices), notes)
-    predictor = Predictor(app, host, spec, request, app.engine(None))
+    request, used, certain = _settings(address, served, host, notes)
+    predictor = Predictor(app, used, spec, request, app.engine(None))
     figures: list[Figure] = []
     timings: list[Timing] = []
     metrics = _metrics(address)
@@ -69,11 +70,10 @@ def learn_from_server(app: App, url: str, model: str | None, folder: str, *, as_
         notes.append(said)
         timings += [timing] if timing is not None else []
     learned = learn(predictor, timings, served.build)
-    run = learned.run
-    if host.devices and request.n_gpu_layers is None and run is not None:
-        run, said = None, "The server's command line cannot be read, so it is not known what runs on the GPU."
-        notes.append(f"{said} Nothing is learned.")
-    if run is not None:
+    run = learned.run if certain else None
+    if not certain:
+        notes.append("What runs on the GPU is not known from the server's command line, so nothing is learned.")
+    elif run is not None:
         problem = keep_run(folder, host, run)
         if problem is not None:
             run = None
@@ -81,7 +81,7 @@ def learn_from_server(app: App, url: str, model: str | None, folder: str, *, as_
         else:
             factor = run.decode_factors[0]
             figures = [figure._replace(after=figure.before / factor) for figure in figures]
-    elif learned.reason:
+    else:
         notes.append(learned.reason)
     _print(address, spec, served, predictor, figures, run, notes, as_json=as_json)
     return 0
@@ -107,19 +107,32 @@ def _served(address: Address, model: str | None) -> Served:
     return Served(path, build_of(address), n_ctx, slots)
 
 
-def _settings(address: Address, served: Served, has_gpu: bool, notes: list[str]) -> RequestedSettings:
-    """The server's settings: by its command line where that can be read, else as it says itself."""
+def _settings(
+    address: Address, served: Served, host: HostSnapshot, notes: list[str]
+) -> tuple[RequestedSettings, HostSnapshot, bool]:
+    """(the server's settings, `host` with the GPUs that it may use, whether that is known).
+
+    By its command line where that can be read, else as it says itself.
+    """
     from advisor.hardware.engine_processes import command_line_at
+    from advisor.host import with_devices
     from advisor.llama_flags import parse_command
     from advisor.settings import ALL_LAYERS, AUTO_LAYERS, RequestedSettings
 
     words = command_line_at(address.port)
-    known = parse_command(words).settings if words else RequestedSettings()
+    pasted = parse_command(words) if words else None
+    known = pasted.settings if pasted is not None else RequestedSettings()
+    certain = pasted is not None or not host.devices
+    if pasted is not None and pasted.devices is not None:
+        used = tuple(device for device in host.devices if device.id in pasted.devices)
+        certain = len(used) == len(pasted.devices)
+        host = with_devices(host, used)
     layers = known.n_gpu_layers
-    if has_gpu and words and layers in (None, AUTO_LAYERS):
+    if host.devices and certain and layers in (None, AUTO_LAYERS):
         notes.append("The engine chose the layers on the GPU itself; all of them are taken to be there.")
         layers = ALL_LAYERS
-    return known._replace(n_ctx=served.n_ctx * served.n_slots, n_parallel=served.n_slots, n_gpu_layers=layers)
+    n_ctx = served.n_ctx * (1 if known.kv_unified else served.n_slots)
+    return known._replace(n_ctx=n_ctx, n_parallel=served.n_slots, n_gpu_layers=layers), host, certain
 
 
 def _refuse_busy(address: Address) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from advisor.host import HostSnapshot
@@ -120,8 +120,8 @@ def devices_shape(plan: MemoryPlan, budget: Budget, host: HostSnapshot) -> list[
     return shapes
 
 
-def host_shape(plan: MemoryPlan, budget: Budget) -> dict[str, Any]:
-    """System memory's part."""
+def host_shape(plan: MemoryPlan, budget: Budget, kept: Mapping[str, int] | None = None) -> dict[str, Any]:
+    """System memory's part; `kept`: what the server comes to keep with the limits that are advised."""
     host = plan.host
     return {
         "weights_bytes": host.weights_bytes,
@@ -132,7 +132,7 @@ def host_shape(plan: MemoryPlan, budget: Budget) -> dict[str, Any]:
         "output_bytes": host.output_bytes,
         "mapped_bytes": host.mapped_bytes,
         "repack_bytes": host.repack_bytes,
-        "extras": {**host.extras, "beside_bytes": host.beside_bytes, "beside": extras_shape(host.beside)},
+        "extras": {**(kept or host.extras), "beside_bytes": host.beside_bytes, "beside": extras_shape(host.beside)},
         "planned_bytes": host.planned_bytes,
         "shared_with_gpus_bytes": shared_bytes(plan, budget),
         "total_bytes": budget.ram_total_bytes,

@@ -78,7 +78,7 @@ class _Check:
             )
             if dotted_name:
                 self._wrong(path, f'a name with a dot needs quotes; write [{table.name}."{dotted_name}"].')
-            self._wrong(path, f"unknown {table.name} {excerpt(key)!r}; {_nearest(key, table.names)}")
+            self._wrong(path, f"unknown {table.name} {excerpt(key)!r}; {nearest(key, table.names)}")
         self._keys(table, path, self._table(path, value, f"[{dotted(path)}]"))
 
     def _table(self, path: Path, value: Any, written: str) -> Mapping[str, Any]:
@@ -94,7 +94,7 @@ class _Check:
         key = table.key(str(path[-1]))
         if key is None:
             names = [*(each.name for each in table.keys), *also]
-            self._wrong(path, f"unknown key {dotted(path)}; {_nearest(str(path[-1]), names)}")
+            self._wrong(path, f"unknown key {dotted(path)}; {nearest(str(path[-1]), names)}")
         try:
             read = key.read(value)
         except (PinError, SecretError) as error:
@@ -104,7 +104,7 @@ class _Check:
         possible = self._possible(table, key)
         word = str(read).partition(":")[0] if key.name == "intent" else str(read)
         if possible and word not in possible:
-            self._wrong(path, f"{dotted(path)} is {_show(value)}, which is unknown; {_nearest(word, possible)}")
+            self._wrong(path, f"{dotted(path)} is {_show(value)}, which is unknown; {nearest(word, possible)}")
 
     def _possible(self, table: Table, key: Key) -> Collection[str]:
         if key.name == "intent":
@@ -115,7 +115,8 @@ class _Check:
         complain(self.file, line_of(locate(self.text), path), sentence)
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The cure for a name that is not known."""
     from difflib import get_close_matches
 
     names = list(known)

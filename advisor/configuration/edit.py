@@ -1,7 +1,8 @@
 """Setting and unsetting one key in a configuration text; every comment, blank and other key stays as it is.
 
 KEY     daemon.quiet_hours, folders, engine.llama.cpp.url, target.router.enabled, model.qwen3*.intent,
-        model.qwen3*.pins; the part in the middle is a name of yours (of a model: what `match` says)
+        model.qwen3*.pins, set.daily.models; the part in the middle is a name of yours (of a model: what `match`
+        says)
 VALUE   as in TOML; quotes and the brackets of a list with one entry may be left away
 """
 
@@ -37,7 +38,7 @@ def find_key(name: str) -> tuple[Table, str | None, Key]:
         place, _, last = rest.rpartition(".")
         place = place.strip("\"'")
         if not place:
-            what = "PATTERN" if table.kind == "list" else "NAME"
+            what = "PATTERN" if table.by == "match" else "NAME"
             raise UsageError(f"'{excerpt(name)}' lacks a part; write {first}.{what}.KEY.")
     key = table.key(last)
     if key is None:
@@ -83,7 +84,7 @@ def set_key(text: str, file: str, name: str, value_text: str) -> str:
     for part in path:
         if isinstance(part, int):
             if part == len(at):
-                at.append({"match": place})
+                at.append({table.by: place})
             at = at[part]
         else:
             at = at.setdefault(part, [] if table.kind == "list" else {})
@@ -124,7 +125,7 @@ def _path(document: Mapping[str, Any], table: Table, place: str | None) -> Path:
         return table.name, place
     rules = document.get(table.name, [])
     # of several for the same models the last one counts
-    index = max((i for i, rule in enumerate(rules) if rule.get("match") == place), default=len(rules))
+    index = max((i for i, rule in enumerate(rules) if rule.get(table.by) == place), default=len(rules))
     return table.name, index
 
 
@@ -149,7 +150,11 @@ def _put(text: str, document: Mapping[str, Any], path: Path, place: str | None, 
         # tomlkit ends the lines that it makes with LF
         return re.sub(r"(?<!\r)\n", "\r\n", changed) if not re.search(r"(?<!\r)\n", text) else changed
     newline = _newline(text)
-    header = f"[[{table[0]}]]{newline}match = {_inline(place)}" if isinstance(table[-1], int) else f"[{dotted(table)}]"
+    header = (
+        f"[[{table[0]}]]{newline}{BY_NAME[str(table[0])].by} = {_inline(place)}"
+        if isinstance(table[-1], int)
+        else f"[{dotted(table)}]"
+    )
     start = "" if not text or text.endswith("\n") else newline
     blank = newline if text and not text.endswith(2 * newline) else ""
     return f"{text}{start}{blank}{header}{newline}{line}{newline}"

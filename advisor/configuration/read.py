@@ -1,6 +1,6 @@
 """Finding and reading the configuration: config.toml, then conf.d/*.toml in the order of their names.
 
-Later files win key by key; [[model]] tables are added to those before them.
+Later files win key by key; [[model]] and [[set]] tables are added to those before them.
 """
 
 from __future__ import annotations
@@ -8,20 +8,21 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tomli
 
-from advisor.configuration.check import Known, check_file, complain, required
+from advisor.configuration.check import Known, check_file, complain, nearest, required
 from advisor.configuration.lines import Path, line_of, locate
 from advisor.configuration.schema import BY_NAME, TOP, Table
-from advisor.configuration.types import Budget, Configuration, Daemon, Defaults, Engine, ModelRule, Target
+from advisor.configuration.types import Budget, Configuration, Daemon, Defaults, Engine, ModelRule, ModelSet, Target
 from advisor.configuration.values import is_loopback
 from advisor.errors import ConfigError
-from advisor.gguf_header.errors import printable
+from advisor.gguf_header.errors import excerpt, printable
 from advisor.records import NamedTuple
 
+LISTS = tuple(name for name, table in BY_NAME.items() if table.kind == "list")
 FILE, DROP_INS = "config.toml", "conf.d"
 MAX_FILE_BYTES = 1 << 20
 _NOTHING = Known()
@@ -82,17 +83,18 @@ def load_configuration(folder: str, known: Known = _NOTHING, *, texts: Mapping[s
     files = tuple(
         sorted(files, key=lambda file: os.path.dirname(file) != folder)
     )  # config.toml first; sorts are stable
-    n_models = 0
+    n_before: dict[str, int] = {}  # entries of lists in earlier files
     for file in files:
         text = texts[file] if file in texts else read_text(file)
         document = parse(text, file)
         check_file(document, text, file, known)
         spans = locate(text)
         for path, value in _leaves(document):
-            target = (path[0], path[1] + n_models, *path[2:]) if path[0] == "model" else path
+            target = (path[0], path[1] + n_before.get(path[0], 0), *path[2:]) if path[0] in LISTS else path
             values[target] = value
             origins[target] = Origin(file, line_of(spans, path))
-        n_models += len(document.get("model", ()))
+        for name in LISTS:
+            n_before[name] = n_before.get(name, 0) + len(document.get(name, ()))
     return Loaded(_build(values, origins), files, values, origins)
 
 
@@ -121,7 +123,7 @@ def parse(text: str, file: str) -> dict[str, Any]:
     except tomli.TOMLDecodeError as error:
         reason, _, place = str(error).rpartition(" (at ")
         number = place.removeprefix("line ").partition(",")[0]
-        line = int(number) if number.isdigit() else text.count("\n") + (not text.endswith("\n"))
+        line = int(number) if number.isdecimal() else text.count("\n") + (not text.endswith("\n"))
         complain(file, max(line, 1), f"not valid TOML ({printable(reason)}); correct that line.")
     except (RecursionError, ValueError):
         complain(file, None, "no configuration looks like this (nested too deep or a number too long).")
@@ -155,7 +157,8 @@ def _build(values: Mapping[Path, Any], origins: Mapping[Path, Origin]) -> Config
     for spot in read:
         _check_whole(spot, read[spot], origins)
     budget, daemon = read.get(("budget",), {}), read.get(("daemon",), {})
-    models = sorted(spot for spot in read if spot and spot[0] == "model")
+    models, sets = (sorted(spot for spot in read if spot and spot[0] == name) for name in ("model", "set"))
+    _check_sets(sets, read, origins)
     return Configuration(
         folders=read.get((), {}).get("folders", ()),
         stores={**Configuration().stores, **read.get(("stores",), {})},
@@ -163,9 +166,30 @@ def _build(values: Mapping[Path, Any], origins: Mapping[Path, Origin]) -> Config
         targets=tuple(Target(str(s[1]), **f) for s, f in read.items() if s and s[0] == "target"),
         defaults=Defaults(**read.get(("defaults",), {})),
         models=tuple(ModelRule(**read[spot]) for spot in models),
+        sets=tuple(ModelSet(**read[spot]) for spot in sets),
         budget=Budget(**{f"{name}_bytes": n_bytes for name, n_bytes in budget.items()}),
         daemon=Daemon(**daemon),
     )
+
+
+def _check_sets(sets: Sequence[Path], read: Mapping[Path, Mapping[str, Any]], origins: Mapping[Path, Origin]) -> None:
+    """Sets have names of their own and targets that are there."""
+    targets = [str(spot[1]) for spot in read if spot and spot[0] == "target"]
+    names: set[str] = set()
+    for spot in sets:
+        fields = read[spot]
+        named: Path = (*spot, "name")
+        aimed: Path = (*spot, "targets")
+        if fields["name"] in names:
+            complain(*origins[named], f'two [[set]] are called "{printable(fields["name"])}"; rename one of them.')
+        names.add(fields["name"])
+        for target in fields.get("targets", ()):
+            if target not in targets:
+                cure = nearest(target, targets) if targets else "there is no target; add one or take targets out."
+                complain(
+                    *origins[aimed],
+                    f'[[set]] "{printable(fields["name"])}" has the unknown target {excerpt(target)!r}; {cure}',
+                )
 
 
 def _check_whole(spot: Path, fields: Mapping[str, Any], origins: Mapping[Path, Origin]) -> None:

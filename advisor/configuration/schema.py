@@ -29,6 +29,7 @@ class Table(NamedTuple):
     keys: tuple[Key, ...]
     names: tuple[str, ...] = ()  # of a "named" one, where only some are possible
     example: str = ""  # a name
+    by: str = ""  # of a "list": the key that tells its entries apart
 
     def key(self, name: str) -> Key | None:
         """The key of that name."""
@@ -88,7 +89,8 @@ TABLES = (
         Key("reload", values.flag, _BOOL, "true", "Whether the engine is told to reload afterwards."),
     ), example="router"),
     Table("defaults", "one", "What every model is chosen for, unless [[model]] says otherwise.", _WISHES),
-    Table("model", "list", "Wishes for some models only; as many [[model]] as you like, later ones win.", (
+    Table("model", "list", "Wishes for some models only; as many [[model]] as you like, later ones win.",
+          by="match", keys=(
         Key("match", values.text, 'a pattern in quotes, such as "qwen3*"', '"qwen3*"',
             "The models, by name or path; * and ? stand for anything, capitals do not matter.", required=True),
         Key("exclude", values.flag, _BOOL, "false", "Whether they are kept out of every config file."),
@@ -96,6 +98,17 @@ TABLES = (
         Key("pins", values.pins, "llama.cpp's options without dashes, such as { ctx-size = 32768 }",
             '{ ctx-size = 32768, cache-type-k = "q8_0", n-gpu-layers = "all" }',
             "Settings that stay as you give them, under llama.cpp's own names; the rest is chosen around them."),
+    )),
+    Table("set", "list", "Models that are to be resident together, as many [[set]] as you like: they are planned "
+          "jointly, so that all of them\nfit at the same time. llama-swap gets a group for each.", by="name", keys=(
+        Key("name", values.text, 'a name in quotes, such as "daily"', '"daily"',
+            "What the set is called, in llama-swap too.", required=True),
+        Key("models", values.filled(values.text), 'a list of patterns, such as ["qwen3-14b*", "*embed*"]',
+            '["qwen3-14b*", "*embed*"]',
+            "Its models, by name or path, the main one first: it gets what the others leave. * and ? stand for "
+            "anything.", required=True),
+        Key("targets", values.filled(values.text), 'a list of names of targets, such as ["router"]', '["router"]',
+            "The targets in which they are planned together; else all."),
     )),
     Table("budget", "one", "Memory that no plan may touch.", (
         Key("keep_free", values.size, 'a size in quotes, such as "1GiB"', '"1GiB"',

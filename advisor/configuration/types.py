@@ -57,6 +57,14 @@ class ModelRule(NamedTuple):
     pins: RequestedSettings = RequestedSettings()
 
 
+class ModelSet(NamedTuple):
+    """Models that are to be resident together, the main one first; `targets` None: in every target."""
+
+    name: str
+    models: tuple[str, ...]
+    targets: tuple[str, ...] | None = None
+
+
 class ModelChoice(NamedTuple):
     """What the configuration says about one model."""
 
@@ -105,6 +113,7 @@ class Configuration(NamedTuple):
     targets: tuple[Target, ...] = ()
     defaults: Defaults = Defaults()
     models: tuple[ModelRule, ...] = ()
+    sets: tuple[ModelSet, ...] = ()
     budget: Budget = Budget()
     daemon: Daemon = Daemon()
 

@@ -63,6 +63,19 @@ def listed(reader: Reader) -> Reader:
     return read
 
 
+def filled(reader: Reader) -> Reader:
+    """A list of such values with something in it."""
+    read = listed(reader)
+
+    def some(value: object) -> tuple[Any, ...]:
+        found: tuple[Any, ...] = read(value)
+        if not found:
+            raise ValueError
+        return found
+
+    return some
+
+
 def whole(low: int, high: int) -> Reader:
     """A whole number from `low` to `high`."""
 

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 
+from advisor.cli.secrets import without_secrets
 from advisor.cli.terminal import clean
 from advisor.watch.worker import DEBUG, ERROR
 
@@ -24,7 +25,7 @@ class Journal:
 
     def log(self, priority: int, text: str) -> None:
         """One line, priorities as in `advisor.watch.worker`."""
-        line = clean(text, MAX_LINE)
+        line = clean(without_secrets(text[: 4 * MAX_LINE]), MAX_LINE)
         if self.is_journal:
             line = f"<{min(max(priority, ERROR), DEBUG)}>{line}\n"  # sd-daemon(3)
         else:

@@ -106,6 +106,8 @@ def _ask(binary: EngineBinary, model_path: str, words: list[str], environ: Mappi
         left = seconds - (time.monotonic() - started)
         command = [binary.path, "-m", model_path, *extra, *words]
         ran = run_until(command, clean, max(left, 0.2), _has_table if server else _never)
+    if ran.ended == "size":
+        raise EngineError(_no_answer(binary, ran, seconds))
     log = parse_load_log(ran.text.split("\n"))
     rows = log.tables[0] if log.tables else ()
     if not server:
@@ -139,7 +141,7 @@ def _printed_rows(text: str) -> tuple[TableRow, ...]:
     rows = []
     for line in text.split("\n"):
         words = line.split()
-        if len(words) == 4 and all(word.isdigit() and len(word) < 10 for word in words[1:]):
+        if len(words) == 4 and all(word.isascii() and word.isdecimal() and len(word) < 10 for word in words[1:]):
             weights, context, compute = (int(word) * MIB for word in words[1:])
             rows.append(TableRow(words[0], None, None if words[0] == "Host" else 0, weights, context, compute, None))
     return tuple(rows) if rows and rows[-1].name == "Host" else ()

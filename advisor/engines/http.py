@@ -1,7 +1,9 @@
 """Speaking to an engine's HTTP interface: only where the user said it is, bounded in time and size, no redirects."""
 
+import contextlib
 import ipaddress
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -12,7 +14,8 @@ from advisor.errors import EngineError
 from advisor.records import NamedTuple
 
 TIME_LIMIT_S = 10.0
-MAX_ANSWER_BYTES = 16 << 20
+MAX_ANSWER_BYTES = 4 << 20
+_MAX_BRACKETS = 200_000  # nothing may make the JSON parser take more than tens of MB
 _LOOK_AGAIN_S = 0.2
 
 
@@ -112,30 +115,46 @@ def _ask(address: Address, method: str, path: str, body: Mapping[str, Any] | Non
     deadline = time.monotonic() + seconds
     kind = http.client.HTTPSConnection if address.tls else http.client.HTTPConnection
     connection = kind(address.host, address.port, timeout=seconds)
+    cut: threading.Timer | None = None
     data = json.dumps(body).encode() if body is not None else None
     headers = {"Content-Type": "application/json"} if data is not None else {}
     try:
+        connection.connect()
+        cut = threading.Timer(max(deadline - time.monotonic(), 0), _cut, (connection.sock,))
+        cut.daemon = True
+        cut.start()
         connection.request(method, address.path + path, body=data, headers={**headers, "Accept": "application/json"})
         answer = connection.getresponse()
         content = bytearray()
         while piece := answer.read1(1 << 16):
             content += piece
             if len(content) > MAX_ANSWER_BYTES:
-                raise EngineError(f"{address.shown} answers with more than 16 MiB; it is no engine.")
-            if time.monotonic() > deadline:
-                raise TimeoutError
-    except TimeoutError:
-        raise EngineError(f"{address.shown} did not answer within {seconds:.0f} s; is the engine busy?") from None
+                raise EngineError(f"{address.shown} answers with more than 4 MiB; it is no engine.")
+        if time.monotonic() >= deadline:  # cut off
+            raise TimeoutError
+        if answer.length:
+            raise http.client.IncompleteRead(b"", answer.length)
     except ConnectionRefusedError:
         raise EngineError(f"nothing listens at {address.shown}; start the engine or correct its url.") from None
     except (OSError, http.client.HTTPException, ValueError) as error:
+        if isinstance(error, TimeoutError) or time.monotonic() >= deadline:
+            raise EngineError(f"{address.shown} did not answer within {seconds:.0f} s; is the engine busy?") from None
         reason = getattr(error, "strerror", None) or type(error).__name__
         raise EngineError(f"{address.shown} cannot be asked ({reason}).") from None
     finally:
+        if cut is not None:
+            cut.cancel()
         connection.close()
     if 300 <= answer.status < 400:
         raise EngineError(f"{address.shown} sends its visitors elsewhere, which is not followed; correct its url.")
     try:
-        return Answer(answer.status, json.loads(content) if content else None)
+        few = content.count(b"[") + content.count(b"{") <= _MAX_BRACKETS
+        return Answer(answer.status, json.loads(content) if content and few else None)
     except (ValueError, RecursionError):
         return Answer(answer.status, None, content.decode("utf-8", "replace"))
+
+
+def _cut(connected: socket.socket) -> None:
+    """End a connection whose time is over: a timeout of the socket counts from each byte, and bytes may drip."""
+    with contextlib.suppress(OSError):
+        connected.shutdown(socket.SHUT_RDWR)

@@ -19,6 +19,8 @@ _BACKENDS = {
     "musa": "musa", "cann": "cann", "opencl": "opencl", "htp": "hexagon", "rpc": "rpc",
 }  # fmt: skip
 _DRAFT = ("loading draft model", "creating MTP draft context", "creating the MTP context", "MTP context")
+# "BLAS = 1" of older builds says nothing: it was printed for CUDA too
+_BLAS = ("loaded BLAS backend", "registered backend BLAS", " - BLAS ")
 _REAL_START, _REAL_END = "fitting params to", "fitting params to free memory took"
 
 
@@ -53,6 +55,7 @@ class LoadLog(NamedTuple):
     loads: tuple[Load, ...]
     tables: tuple[tuple[TableRow, ...], ...]
     failures: tuple[tuple[str, int], ...]
+    blas: bool = False  # a BLAS backend was loaded
 
     @property
     def last(self) -> Load | None:
@@ -136,6 +139,7 @@ class _Reader:
         self.build: tuple[int, str] | None = None
         self.draft_next = False
         self.fit_from: int | None = None
+        self.blas = False
         self.in_table = False
 
     def load(self) -> _Load:
@@ -163,6 +167,8 @@ class _Reader:
             load.contexts.append(Context(role, {}, [], []))
 
     def line(self, line: str) -> None:
+        if "BLAS" in line and any(mark in line for mark in _BLAS):
+            self.blas = True
         if "memory breakdown [MiB]" in line:
             if len(self.tables) < MAX_LOADS:
                 self.tables.append([])
@@ -268,4 +274,5 @@ def parse_load_log(lines: Iterable[str]) -> LoadLog:
         loads=tuple(load.done() for load in reader.loads if not load.empty),
         tables=tuple(tuple(table) for table in reader.tables),
         failures=tuple(reader.failures),
+        blas=reader.blas,
     )

@@ -12,6 +12,7 @@ from advisor.errors import EngineError, UsageError
 
 MAX_LOG_BYTES = 256 << 20
 JOURNAL_LINES = 200_000
+_MAX_JOURNAL_BYTES = 32 << 20
 _TIME_LIMIT_S = 10.0
 
 
@@ -39,7 +40,7 @@ def unit_lines(unit: str, environ: Mapping[str, str]) -> list[str]:
     for scope in (["--user"], []):
         command = ["journalctl", *scope, "-u", unit, "-n", str(JOURNAL_LINES), "-o", "cat", "--no-pager", "-q"]
         try:
-            ran = run_until(command, environ, _TIME_LIMIT_S / 2, lambda text: False)  # noqa: ARG005
+            ran = run_until(command, environ, _TIME_LIMIT_S / 2, lambda _: False, _MAX_JOURNAL_BYTES)
         except EngineError:
             raise EngineError(
                 "journalctl is not on this machine; give the log as a file or as - through a pipe."

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from advisor.errors import EngineError
 from advisor.records import NamedTuple
 
-MAX_BYTES = 32 << 20
+MAX_BYTES = 8 << 20  # of an engine; with everything it can print in debug mode some 2 MB
 _QUIET_S = 0.3  # after the program has ended: how long a child of its may still write
 
 
@@ -26,7 +26,13 @@ class Ran(NamedTuple):
     seconds: float
 
 
-def run_until(command: Sequence[str], environ: Mapping[str, str], seconds: float, enough: Callable[[str], bool]) -> Ran:
+def run_until(
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    seconds: float,
+    enough: Callable[[str], bool],
+    max_bytes: int = MAX_BYTES,
+) -> Ran:
     """Run `command`, read both its streams, stop it as soon as `enough(text so far)`, in a process group of its own.
 
     Raises EngineError when it cannot be started.
@@ -42,7 +48,7 @@ def run_until(command: Sequence[str], environ: Mapping[str, str], seconds: float
         raise EngineError(f"{command[0]} cannot be run ({reason}); give another one with --engine-binary.") from None
     try:
         assert process.stdout is not None
-        text, ended = _read(process, process.stdout.fileno(), started + seconds, enough)
+        text, ended = _read(process, process.stdout.fileno(), started + seconds, enough, max_bytes)
         status = process.poll()
     finally:
         end_group(process)
@@ -50,7 +56,7 @@ def run_until(command: Sequence[str], environ: Mapping[str, str], seconds: float
 
 
 def _read(
-    process: subprocess.Popen[bytes], stream: int, deadline: float, enough: Callable[[str], bool]
+    process: subprocess.Popen[bytes], stream: int, deadline: float, enough: Callable[[str], bool], max_bytes: int
 ) -> tuple[str, str]:
     pieces: list[str] = []
     tail, total, quiet_until = "", 0, None
@@ -76,7 +82,7 @@ def _read(
         tail = (tail + piece)[-(1 << 17) :]
         if enough(tail):
             return "".join(pieces), "enough"
-        if total >= MAX_BYTES:
+        if total >= max_bytes:
             return "".join(pieces), "size"
 
 

@@ -72,6 +72,8 @@ def find_servers(given: str | None, environ: Mapping[str, str]) -> tuple[EngineB
     except EngineError:
         if given is not None:
             raise
+    if not servers and given is not None:
+        raise EngineError(f"{given} is no llama-server; give one, or the word {PACKAGE}, with --engine-binary.")
     if not servers and not package:
         raise EngineError(
             "no llama-server was found on PATH or in Ollama's folders, and no xllamacpp beside advisor in Python; "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from advisor.units import round_up
 
 STEPS = 12  # tokens that are timed at once
 _REPEATS = (5, 15)  # at least, and at most where the machine is not quiet
+_PATIENCE_S = 8.0  # for all of them
 _QUIET = 0.03  # between the best and the middle repeat
 _FIRST_TOKEN = 300  # of the prompts: an ordinary one in every vocabulary
 _ANSWER_LIMIT_S = 120.0
@@ -115,9 +117,10 @@ def _prompt_seconds(timing: Timing) -> float:
 
 
 def typical(once: Callable[[], float]) -> float:
-    """The median of several times, of more where other programs disturb."""
+    """The median of several times, of more where other programs disturb, of fewer where they take long."""
     values: list[float] = []
-    while len(values) < _REPEATS[1]:
+    deadline = time.monotonic() + _PATIENCE_S
+    while len(values) < _REPEATS[1] and (not values or time.monotonic() < deadline):
         values = sorted((*values, once()))
         if len(values) >= _REPEATS[0] and values[len(values) // 2] <= values[0] * (1 + _QUIET):
             break

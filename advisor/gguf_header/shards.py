@@ -23,7 +23,7 @@ def parse_shard_name(path: str) -> tuple[str, int, int] | None:
     number, count = mark[1:6], mark[10:]
     if not path.endswith(_SUFFIX) or mark[:1] != "-" or mark[6:10] != "-of-" or not (number + count).isascii():
         return None
-    if not (number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count) <= MAX_SHARDS):
+    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count) <= MAX_SHARDS):
         return None
     return stem, int(number), int(count)
 

@@ -1,7 +1,8 @@
 """AMD GPUs through the amdgpu driver's sysfs files and the KFD topology; no ROCm package needed.
 
 An APU's "VRAM" is a carve-out of system memory and GTT is the part of system RAM that the GPU may map
-in addition: together they are what an engine can use, the GTT part only as far as RAM is free.
+in addition, as far as RAM is free. Vulkan's driver takes both together. ROCm allocates in one of them: in GTT where
+that is larger than the carve-out (apu_prefer_gtt of the kernel's amdgpu, since 6.10), else in the carve-out alone.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def probe_amd(*, root: str = "/", environ: Mapping[str, str], ram: Ram) -> tuple
     troubles: list[str] = []
     try:
         drm = under(root, "/sys/class/drm")
-        cards = [name for name in list_folder(drm) if name.startswith("card") and name[4:].isdigit()]
+        cards = [name for name in list_folder(drm) if name.startswith("card") and name[4:].isdecimal()]
         folders = [f"{drm}/{name}/device" for name in cards]
         folders = [folder for folder in folders if read_int(folder + "/vendor") == 0x1002]
         if not folders:
@@ -100,9 +101,12 @@ def _device(root: str, folder: str, nodes: Mapping[str, _KfdNode], rocm: bool, r
     integrated = gfx in _APU_GFX or (gfx is None and _looks_integrated(folder, vram, gtt))
     backend = "rocm" if rocm and gfx in _ROCM_GFX else "vulkan"
     vram_free = max(0, vram - vram_used)
+    shared = gtt if integrated else None
     if integrated:
-        total = vram + gtt
-        free = vram_free + min(max(0, gtt - gtt_used), ram.available_bytes)
+        mapped = min(max(0, gtt - gtt_used), ram.available_bytes)
+        total, free = vram + gtt, vram_free + mapped
+        if backend == "rocm":
+            total, free, shared = (gtt, mapped, gtt) if gtt > vram else (vram, vram_free, 0)
         processes = drm_process_use(root, address, ("vram", "gtt"))
     else:
         total, free = vram, vram_free
@@ -118,7 +122,7 @@ def _device(root: str, folder: str, nodes: Mapping[str, _KfdNode], rocm: bool, r
         bandwidth_source="KFD topology: bus width x memory clock" if bandwidth else None,
         link_bytes_per_s=None if integrated else sysfs_link_bytes_per_s(folder),
         compute_capability=gfx, driver="amdgpu",
-        shared_bytes=gtt if integrated else None,
+        shared_bytes=shared,
         pci_device=f"1002:{device_id:04x}" + (f":{revision:02x}" if revision is not None else ""),
     )  # fmt: skip
 
@@ -168,7 +172,7 @@ def _kfd_nodes(root: str) -> dict[str, _KfdNode]:
 
 
 def _numbers(text: str | None) -> dict[str, int]:
-    return {key: int(value) for key, value in key_values(text or "", " ").items() if value.isdigit()}
+    return {key: int(value) for key, value in key_values(text or "", " ").items() if value.isdecimal()}
 
 
 def _visible(devices: list[Device], environ: Mapping[str, str]) -> tuple[list[Device], int]:
@@ -178,7 +182,7 @@ def _visible(devices: list[Device], environ: Mapping[str, str]) -> tuple[list[De
     if wanted is not None and rocm:
         kept = []
         for entry in (part.strip() for part in wanted.split(",")):
-            if not entry.isdigit() or int(entry) >= len(rocm):
+            if not entry.isdecimal() or int(entry) >= len(rocm):
                 break
             kept.append(rocm[int(entry)])
     else:

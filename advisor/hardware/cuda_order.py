@@ -36,7 +36,7 @@ def visible_cards(cards: list[Card], environ: Mapping[str, str]) -> list[Card]:
     chosen: list[Card] = []
     for entry in (part.strip() for part in wanted.split(",")):
         found = None
-        if entry.isascii() and entry.isdigit():
+        if entry.isascii() and entry.isdecimal():
             found = cards[int(entry)] if int(entry) < len(cards) else None
         elif entry.startswith(("GPU-", "MIG-")):
             found = next((card for card in cards if (card.device.uuid or "").startswith(entry)), None)

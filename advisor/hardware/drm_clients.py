@@ -20,7 +20,7 @@ _SCAN_SECONDS = 0.03  # a desktop with hundreds of programs must not hold up the
 def _size_bytes(text: str) -> int:
     """Bytes of a counter such as `123 KiB`; 0 for anything else."""
     words = text.split()
-    if not words or not words[0].isdigit():
+    if not words or not words[0].isdecimal():
         return 0
     factor = {"KiB": 1024, "MiB": 1024**2}.get(words[1] if len(words) > 1 else "", 1)
     return int(words[0]) * factor

@@ -79,7 +79,7 @@ def parse_device_list(text: str) -> tuple[tuple[Device, ...], tuple[str, ...]]:
         head, found, memory = line.strip().rpartition(" (")
         name, colon, description = head.partition(": ")
         words = memory.rstrip(")").replace(",", "").split()
-        if not found or not colon or len(words) != 5 or not (words[0].isdigit() and words[2].isdigit()):
+        if not found or not colon or len(words) != 5 or not (words[0].isdecimal() and words[2].isdecimal()):
             continue
         backend = _BACKENDS.get(name.rstrip("0123456789").lower())
         total, free = int(words[0]) * _MIB, int(words[2]) * _MIB

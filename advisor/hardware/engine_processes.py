@@ -43,7 +43,7 @@ def process_ids(root: str) -> list[int]:
         names = os.listdir(under(root, "/proc"))
     except OSError:
         return []
-    return sorted(int(name) for name in names if name.isascii() and name.isdigit())
+    return sorted(int(name) for name in names if name.isascii() and name.isdecimal())
 
 
 def engine_process_ids(root: str) -> Iterator[tuple[int, str]]:
@@ -76,7 +76,7 @@ def returnable_ram_bytes(root: str, pid: int) -> int:
     for line in (read_text(under(root, f"/proc/{pid}/status"), 8192) or "").splitlines():
         if line.startswith(("RssAnon:", "RssShmem:")):
             words = line.split()
-            if len(words) >= 2 and words[1].isdigit():
+            if len(words) >= 2 and words[1].isdecimal():
                 total += int(words[1]) * 1024
     return total
 
@@ -99,4 +99,4 @@ def _port_of(words: list[str]) -> int:
             port = following
         elif word.startswith("--port="):
             port = word.removeprefix("--port=")
-    return int(port) if port.isdigit() and len(port) < 6 else 0
+    return int(port) if port.isdecimal() and len(port) < 6 else 0

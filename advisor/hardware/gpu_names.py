@@ -48,12 +48,12 @@ def words_of(name: str) -> tuple[tuple[str, ...], float | None]:
                 number = word[: -len(unit)]
                 break
         following = raw[index + 1] if index + 1 < len(raw) else ""
-        if number != word and number.replace(".", "", 1).isdigit():
+        if number != word and number.replace(".", "", 1).isdecimal():
             size = float(number)
-        elif word.isdigit() and following in ("gb", "gib"):
+        elif word.isdecimal() and following in ("gb", "gib"):
             size = float(word)
         elif word in ("gb", "gib") or word in _NOISE or not word:
             continue
-        elif index > 0 or not (word.endswith("x") and word[:-1].isdigit()):  # not the "2x" of "2x RTX 3090"
+        elif index > 0 or not (word.endswith("x") and word[:-1].isdecimal()):  # not the "2x" of "2x RTX 3090"
             words.append(_SYNONYMS.get(word, word))
     return tuple(words), size

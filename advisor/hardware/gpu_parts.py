@@ -151,7 +151,7 @@ def _link(pcie: str | None, name: str, path: str) -> int | None:
     if pcie is None:
         return None
     generation, _, lanes = pcie.partition("x")
-    link = pcie_bytes_per_s(int(generation), int(lanes)) if generation.isdigit() and lanes.isdigit() else None
+    link = pcie_bytes_per_s(int(generation), int(lanes)) if generation.isdecimal() and lanes.isdecimal() else None
     if link is None:
         raise RuleError(f"{path}: 'pcie' of '{name}' must be GENxLANES, as in 4x16.")
     return link

@@ -35,7 +35,7 @@ def probe_intel(*, root: str = "/", environ: Mapping[str, str], ram: Ram) -> tup
     troubles: list[str] = []
     try:
         drm = under(root, "/sys/class/drm")
-        cards = [name for name in list_folder(drm) if name.startswith("card") and name[4:].isdigit()]
+        cards = [name for name in list_folder(drm) if name.startswith("card") and name[4:].isdecimal()]
         cards = [card for card in cards if read_int(f"{drm}/{card}/device/vendor") == 0x8086]
         if not cards:
             return (), ProbeReport(NAME, "absent", "no Intel GPU", time.perf_counter() - started)

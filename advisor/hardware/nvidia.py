@@ -156,6 +156,8 @@ def _list_devices(nvml: Any, root: str, environ: Mapping[str, str], ram: Ram) ->
         troubles.append(order_note)
     if len(visible) < len(ordered):
         troubles.append(f"CUDA_VISIBLE_DEVICES hides {len(ordered) - len(visible)} of {len(ordered)}")
+    # NVIDIA's MIG guide: a process sees one instance, and no whole card beside it
+    visible = [card for card in visible if card.parent_uuid is not None][:1] or visible
     devices = tuple(card.device._replace(id=f"CUDA{number}") for number, card in enumerate(visible))
     status = ("ok" if cards else "failed") if count else "absent"
     found = ", ".join(device.name for device in devices) or "no GPU"

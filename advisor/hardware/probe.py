@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from advisor.gguf_header.errors import printable
 from advisor.hardware.amd import probe_amd
 from advisor.hardware.device_ids import number_devices
 from advisor.hardware.intel import probe_intel
@@ -95,8 +96,9 @@ def _once(devices: Sequence[Device]) -> tuple[Device, ...]:
             other.pci_id == device.pci_id and (other.uuid is None or device.uuid is None or other.uuid == device.uuid)
             for other in kept
         )
-        if not twin:
-            kept.append(device)
+        if not twin and device.total_bytes >= 0:  # drivers have been seen to say -1
+            free = max(0, min(device.free_bytes, device.total_bytes))
+            kept.append(device._replace(free_bytes=free, name=printable(device.name)))
     return number_devices(kept)
 
 

@@ -30,7 +30,7 @@ def last_cache_bytes() -> int:
     for index in range(2, 5):
         text = (read_text(f"/sys/devices/system/cpu/cpu0/cache/index{index}/size", 64) or "").strip()
         digits, unit = text.rstrip("KM"), text[-1:]
-        if digits.isdigit() and len(digits) < 9:
+        if digits.isdecimal() and len(digits) < 9:
             found = max(found, int(digits) * {"K": KIB, "M": MIB}.get(unit, 1))
     return found or _USUAL_CACHE_BYTES
 

@@ -13,6 +13,7 @@ from typing import Any
 from advisor import calibration
 from advisor.calibration import Calibration
 from advisor.errors import HardwareError
+from advisor.gguf_header.errors import printable
 from advisor.hardware.device_ids import BACKENDS
 from advisor.host import Cpu, Device, HostSnapshot, ProbeReport, ProcessUse, Ram, Storage
 
@@ -185,10 +186,10 @@ class _Reader:
         return value  # type: ignore[return-value]
 
     def text(self, key: str, value: object) -> str:
-        """Return a text of at most 4096 characters."""
+        """Return a text of at most 4096 characters, those that a terminal would obey replaced."""
         if not isinstance(value, str) or len(value) > _MAX_TEXT:
             self.fail(key, f"must be a text of at most {_MAX_TEXT} characters, not {_shown(value)}")
-        return value  # type: ignore[return-value]
+        return printable(value)  # type: ignore[arg-type]
 
     def flag(self, key: str, value: object) -> bool:
         """Return true or false."""

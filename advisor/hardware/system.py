@@ -84,7 +84,7 @@ def _linux(root: str) -> SystemFacts:
 
 def _kib(text: str | None) -> int:
     words = (text or "").split()
-    return int(words[0]) * 1024 if words and words[0].isdigit() else 0
+    return int(words[0]) * 1024 if words and words[0].isdecimal() else 0
 
 
 def cgroup_memory(root: str) -> tuple[int | None, int | None]:
@@ -130,7 +130,7 @@ def _cgroup_level(folder: str, names: tuple[str, str, str, str]) -> tuple[int | 
     if used is None:
         return limit, None
     stat = key_values(read_text(folder + "/memory.stat", 16384) or "", " ")
-    droppable = sum(int(stat[name]) for name in names[2:] if stat.get(name, "").isdigit())
+    droppable = sum(int(stat[name]) for name in names[2:] if stat.get(name, "").isdecimal())
     return limit, max(0, limit - max(0, used - droppable))
 
 
@@ -148,8 +148,8 @@ def _linux_cpu(root: str) -> Cpu:
     logical = _count_list(read_text(under(root, "/sys/devices/system/cpu/online"), 4096))
     if logical is None:
         logical = max(1, (read_text(under(root, "/proc/cpuinfo"), 8 << 20) or "").count("processor\t"))
-    siblings = int(first["siblings"]) if first.get("siblings", "").isdigit() else 0
-    cores = int(first["cpu cores"]) if first.get("cpu cores", "").isdigit() else 0
+    siblings = int(first["siblings"]) if first.get("siblings", "").isdecimal() else 0
+    cores = int(first["cpu cores"]) if first.get("cpu cores", "").isdecimal() else 0
     if siblings > 0 and cores > 0:
         # "cpu cores" is per socket, and right for hybrid processors too (E cores have one thread).
         physical = max(1, min(logical, cores * max(1, round(logical / siblings))))
@@ -172,7 +172,7 @@ def _count_list(text: str | None) -> int | None:
     count = 0
     for part in (text or "").strip().split(","):
         low, _, high = part.partition("-")
-        if not low.isdigit() or (high and not high.isdigit()):
+        if not low.isdecimal() or (high and not high.isdecimal()):
             return None
         count += (int(high) if high else int(low)) - int(low) + 1
     return count or None

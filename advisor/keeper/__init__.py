@@ -44,6 +44,7 @@ def read_settings(environ: Mapping[str, str]) -> KeeperSettings:
         folders=configuration.folders,
         stores=frozenset(name for name, wanted in configuration.stores.items() if wanted),
         targets=tuple(_target(each, configuration) for each in configuration.targets),
+        sets=configuration.sets,
         wish_of=lambda model: _wish(model, configuration),
         keep_free_bytes=configuration.budget.keep_free_bytes,
         keep_free_ram_bytes=configuration.budget.keep_free_ram_bytes,

@@ -177,7 +177,7 @@ class Keeper:
                 sentence = f"{printable(target.path)} is the target {other} too; give each a place of its own."
                 made.append(TargetPass(target, failure=sentence))
                 continue
-            made.append(self._passes.make(target, found.named, self.settings.wish_of, should_stop))
+            made.append(self._passes.make(target, found.named, self.settings.wish_of, self.settings.sets, should_stop))
             if not made[-1].finished:
                 raise StoppedError
         return Look(found.reports, tuple(made), found.away, found.unseen, found.seen, len(found.named))

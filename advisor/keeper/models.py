@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import pickle
 import zlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from hashlib import sha256
+from typing import TypeVar
 
 from advisor.app import App
 from advisor.errors import AdvisorError
@@ -15,9 +16,14 @@ from advisor.gguf_header.shards import parse_shard_name
 from advisor.outputs.ollama import SUFFIX
 from advisor.outputs.types import OutputModel
 from advisor.planner import Planner
+from advisor.recommend.recommendation import Recommendation
 from advisor.recommend.search import Wishes
 from advisor.records import NamedTuple
 from advisor.stores.types import StoredModel
+from advisor.together.types import Member
+from advisor.units import format_bytes
+
+T = TypeVar("T")
 
 
 class Wanted(NamedTuple):
@@ -114,7 +120,7 @@ def _may_be_called(model: StoredModel, name: str) -> bool:
     """Whether a model could have got this id, which it could not under another name in its store."""
     bare, dash, number = name.rpartition("-")
     stems = (plain_id(model), _longer_id(model))
-    return name in stems or (bool(dash) and number.isdigit() and bare in stems)
+    return name in stems or (bool(dash) and number.isdecimal() and bare in stems)
 
 
 class ModelPlans:
@@ -128,13 +134,40 @@ class ModelPlans:
 
     def plan(self, wanted: Wanted) -> Planned:
         """The plan; a model that cannot be planned is a problem and never an exception."""
-        key = sha256(repr(wanted.key).encode("utf-8", "surrogateescape")).digest()
+        try:
+            return self._remembered(wanted.key, lambda: self._plan(wanted))
+        except AdvisorError as error:  # may be mended at any time: asked again
+            return Planned(None, str(error), failed=True)
+
+    def plan_set(self, wanted: Sequence[Wanted]) -> list[Planned]:
+        """The plans of models that are to be resident together, the main one first.
+
+        Who does not fit beside the others, or cannot be planned at all, has no output but the sentence why.
+        """
+        try:
+            return self._remembered(("set", *(one.key for one in wanted)), lambda: self._plan_set(wanted))
+        except AdvisorError:  # one of them is broken: the others are planned without it
+            return self._without_broken(wanted)
+
+    def _without_broken(self, wanted: Sequence[Wanted]) -> list[Planned]:
+        found: dict[int, Planned] = {}
+        for index, one in enumerate(wanted):
+            try:
+                self._member(one)
+            except AdvisorError as error:
+                found[index] = Planned(None, str(error), failed=True)
+        whole = [index for index in range(len(wanted)) if index not in found]
+        if len(whole) == len(wanted):  # it is not the files
+            return [self.plan(one) for one in wanted]
+        planned = self.plan_set([wanted[index] for index in whole]) if len(whole) > 1 else []
+        found |= zip(whole, planned or [self.plan(wanted[index]) for index in whole], strict=True)
+        return [found[index] for index in range(len(wanted))]
+
+    def _remembered(self, what: tuple[object, ...], make: Callable[[], T]) -> T:
+        key = sha256(repr(what).encode("utf-8", "surrogateescape")).digest()
         packed = self._used.get(key) or self._known.get(key)
         if packed is None:
-            try:
-                found = self._plan(wanted)
-            except AdvisorError as error:  # may be mended at any time: asked again
-                return Planned(None, str(error), failed=True)
+            found = make()
             packed = zlib.compress(pickle.dumps(found, pickle.HIGHEST_PROTOCOL), 1)
         else:
             found = pickle.loads(zlib.decompress(packed))  # noqa: S301 - out of our own memory
@@ -145,32 +178,59 @@ class ModelPlans:
         """Let go of the plans that nobody asked for since the last call: models come and go."""
         self._known, self._used = self._used, {}
 
-    def _plan(self, wanted: Wanted) -> Planned:
-        model, planner = wanted.model, self._planner
+    def _member(self, wanted: Wanted) -> Member:
+        """The model read, with its wishes."""
         pinned = wanted.wishes.pinned
-        mmproj = next((part.path for part in model.companions if part.kind == "mmproj"), None)
+        mmproj = next((part.path for part in wanted.model.companions if part.kind == "mmproj"), None)
         if wanted.projector and pinned.mmproj is None:
             pinned = pinned._replace(mmproj=mmproj)
+        spec = self._app.model(self._app.header(wanted.model.path))
         wishes = wanted.wishes._replace(pinned=pinned)
-        spec = self._app.model(self._app.header(model.path))
-        beside = self._app.beside(pinned, spec)
-        answer, host = planner.recommend(spec, planner.intent(wanted.intent), wishes, beside)
+        return Member(wanted.id, spec, self._planner.intent(wanted.intent), wishes, self._app.beside(pinned, spec))
+
+    def _plan(self, wanted: Wanted) -> Planned:
+        planner, one = self._planner, self._member(wanted)
+        answer, host = planner.recommend(one.spec, one.intent, one.wishes, one.beside)
+        if answer.verdict == "does_not_fit" and answer.chosen.plan.refused is None:
+            return Planned(None, f"{excerpt(wanted.id)}: {answer.summary[:1].lower()}{answer.summary[1:]}")
+        return self._output(wanted, one, answer, planner.options(answer, one.spec, host, one.wishes, wanted.mode))
+
+    def _plan_set(self, wanted: Sequence[Wanted]) -> list[Planned]:
+        from advisor.joint import options_of, plan_jointly
+
+        planner = self._planner
+        answer = plan_jointly(planner, [self._member(one) for one in wanted])
+        lacks = {lack.member: lack for lack in reversed(answer.lacks)}
+        found = []
+        for index, (one, options) in enumerate(zip(wanted, options_of(planner, answer), strict=True)):
+            seat = answer.seats[index]
+            if seat is not None and options is not None:
+                found.append(self._output(one, answer.members[index], seat.answer, options))
+                continue
+            beside = ", ".join(excerpt(wanted[other].id) for other in lacks[index].beside) if index in lacks else ""
+            over = f": {format_bytes(lacks[index].short.over_bytes)} too little" if index in lacks else ""
+            found.append(Planned(None, f"{excerpt(one.id)} does not fit beside {beside or 'the others'}{over}"))
+        return found
+
+    def _output(
+        self, wanted: Wanted, one: Member, answer: Recommendation, options: Sequence[tuple[str, str]]
+    ) -> Planned:
         plan = answer.chosen.plan
         if plan.refused is not None:
-            return Planned(None, f"{excerpt(wanted.id)}: {planner.engine.name} refuses these settings: {plan.refused}.")
-        if answer.verdict == "does_not_fit":
-            return Planned(None, f"{excerpt(wanted.id)}: {answer.summary[:1].lower()}{answer.summary[1:]}")
-        output = OutputModel(
-            id=wanted.id,
-            model_path=os.path.abspath(model.path),
-            plan=plan,
-            options=tuple(planner.options(answer, spec, host, wishes, wanted.mode)),
-            n_layer_all=spec.n_layer_all,
-            description=answer.summary,
-            store_name=name_in(model, wanted.store),
-            architecture=spec.architecture,
+            name = self._planner.engine.name
+            return Planned(None, f"{excerpt(wanted.id)}: {name} refuses these settings: {plan.refused}.")
+        return Planned(
+            OutputModel(
+                id=wanted.id,
+                model_path=os.path.abspath(wanted.model.path),
+                plan=plan,
+                options=tuple(options),
+                n_layer_all=one.spec.n_layer_all,
+                description=answer.summary,
+                store_name=name_in(wanted.model, wanted.store),
+                architecture=one.spec.architecture,
+            )
         )
-        return Planned(output)
 
 
 def _stamp(path: str) -> tuple[int, int] | None:

@@ -7,11 +7,12 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 
 from advisor.app import App
-from advisor.configuration.types import matches
+from advisor.configuration.types import ModelSet, matches
 from advisor.engines.help_text import help_text
 from advisor.errors import AdvisorError, EngineError, OutputError
 from advisor.host import HostSnapshot
 from advisor.keeper.constrain import constrained
+from advisor.keeper.joint import JointPlans
 from advisor.keeper.models import ModelPlans, Wanted, name_in, names_of
 from advisor.keeper.targets import Target, files_beside, output_of
 from advisor.outputs.help_options import options_of_help
@@ -62,6 +63,7 @@ class TargetPass(NamedTuple):
     problems: tuple[tuple[str, str], ...] = ()  # (model id, sentence)
     failure: str | None = None
     unsure: frozenset[str] = frozenset()  # ids of models that are there and could not be looked at
+    notes: tuple[str, ...] = ()  # what is to be known of models that are planned together
     finished: bool = True  # False: stopped before every model was planned
 
 
@@ -88,6 +90,7 @@ class Passes:
         target: Target,
         models: Sequence[tuple[str, StoredModel]],
         wish_of: Callable[[StoredModel], ModelWish],
+        sets: Sequence[ModelSet] = (),
         should_stop: Callable[[], bool] = lambda: False,
     ) -> TargetPass:
         """What `target` is to hold of `models`. Nothing about a model or the target is raised."""
@@ -105,19 +108,27 @@ class Passes:
         files: list[WantedFile] = []
         unsure = set()
         problems: list[tuple[str, str]] = []
-        for name, model in models:
+
+        def wanted_of(name: str, model: StoredModel) -> Wanted | None:
             wish = wish_of(model)
             if wish.excluded or not _takes(target, model):
+                return None
+            pinned = constrained(wish.pinned, output, planner.engine)
+            whole = "tensor_overrides" not in output.expresses()
+            wishes = Wishes(pinned, wish.min_n_ctx, wish.max_n_ctx, wish.min_tokens_per_s, whole_blocks=whole)
+            store = _OWN_STORE.get(target.format, "ollama")
+            projector = "beside" in output.expresses()
+            return Wanted(name, model, wish.intent, wishes, target.mode, projector, store)
+
+        joint = JointPlans(target, models, sets, wanted_of, planner.policy.together["most_models"])
+        for name, model in models:
+            wanted = wanted_of(name, model)
+            if wanted is None:
                 continue
             if should_stop():
                 return TargetPass(target, problems=tuple(problems), finished=False)
-            pinned = constrained(wish.pinned, output, planner.engine)
-            wishes = Wishes(pinned, wish.min_n_ctx, wish.max_n_ctx, wish.min_tokens_per_s)
-            store = _OWN_STORE.get(target.format, "ollama")
-            projector = "beside" in output.expresses()
-            wanted = Wanted(name, model, wish.intent, wishes, target.mode, projector, store)
             self.looked_at.update(wanted.beside)
-            planned = plans.plan(wanted)
+            planned = joint.plan(wanted, plans)
             if planned.output is None:
                 problems.append((name, planned.problem or ""))
                 unsure |= {name} if planned.failed else set()
@@ -134,10 +145,12 @@ class Passes:
         try:
             if not output.per_model:
                 prefixes = {name: _common_prefix(list(each)) for name, each in own.items()}
-                files.append(WantedFile(target.path, output, output.together(own), paths, prefixes))
+                groups, said = output.grouped(joint.resident(own))
+                joint.notes += said
+                files.append(WantedFile(target.path, output, {**output.together(own), **groups}, paths, prefixes))
         except OutputError as error:
             return TargetPass(target, problems=tuple(problems), failure=str(error))
-        return TargetPass(target, tuple(files), tuple(problems), unsure=frozenset(unsure))
+        return TargetPass(target, tuple(files), tuple(problems), unsure=frozenset(unsure), notes=tuple(joint.notes))
 
     def forget_unused(self) -> None:
         """Forget plans that no target has asked for since the last time."""

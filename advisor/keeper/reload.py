@@ -143,6 +143,6 @@ def _with_pins(parameters: Mapping[str, Value], pinned: Sequence[Pinned]) -> dic
         elif isinstance(pin.theirs, str):
             text = pin.theirs.strip()
             found[pin.slot[-1]] = (
-                int(text) if text.lstrip("-").isdigit() else {"true": True, "false": False}.get(text, text)
+                int(text) if text.lstrip("-").isdecimal() else {"true": True, "false": False}.get(text, text)
             )
     return found

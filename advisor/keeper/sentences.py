@@ -37,6 +37,7 @@ def left_out(look: Look) -> list[str]:
     found = _with_targets(
         (made.target.name, text) for made in look.passes for name, text in made.problems if name not in made.unsure
     )
+    found += _with_targets((made.target.name, text) for made in look.passes for text in made.notes)
     if len(found) > MAX_SHOWN_PROBLEMS:
         more = len(found) - MAX_SHOWN_PROBLEMS
         found = [*found[:MAX_SHOWN_PROBLEMS], f"{more} more are left out; 'advisor diff --json' lists them all."]

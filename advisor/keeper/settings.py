@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from advisor.configuration.types import ModelSet
 from advisor.keeper.passes import ModelWish
 from advisor.keeper.targets import Target
 from advisor.records import NamedTuple
@@ -16,6 +17,7 @@ class KeeperSettings(NamedTuple):
     folders: tuple[str, ...]  # besides the stores
     stores: frozenset[str]  # which stores are looked into too
     targets: tuple[Target, ...]
+    sets: tuple[ModelSet, ...]  # models that are to be resident together
     wish_of: Callable[[StoredModel], ModelWish]
     keep_free_bytes: int | None
     keep_free_ram_bytes: int | None

@@ -13,6 +13,7 @@ from advisor.outputs.types import Output, OutputModel
 from advisor.records import NamedTuple
 
 if TYPE_CHECKING:
+    from advisor.outputs.llama_swap import Beside
     from advisor.outputs.ollama import Service
 
 _MAX_CONFIG_BYTES = 4 << 20
@@ -44,7 +45,7 @@ def output_of(target: Target, environ: Mapping[str, str]) -> Output:
     if target.format == "llama-swap":
         from advisor.outputs.llama_swap import LlamaSwap
 
-        return LlamaSwap(_ids_beside(target), target.binary or "llama-server")
+        return LlamaSwap((), target.binary or "llama-server", _beside(target))
     if target.format == "localai":
         from advisor.outputs.localai import LocalAI
 
@@ -71,11 +72,11 @@ def files_beside(target: Target) -> list[str]:
     return [other for other in others if os.path.realpath(other) != os.path.realpath(target.path)]
 
 
-def _ids_beside(target: Target) -> frozenset[str]:
-    """Model ids in the other files of llama-swap's config folder: an id in two files stops it."""
-    from advisor.outputs.llama_swap import ids_in
+def _beside(target: Target) -> Beside:
+    """What the other files of llama-swap's config folder hold: an id in two files stops it."""
+    from advisor.outputs.llama_swap import Beside
 
-    found = frozenset[str]()
+    found = Beside()
     for other in files_beside(target):
         try:
             with open(other, encoding="utf-8") as file:
@@ -85,7 +86,7 @@ def _ids_beside(target: Target) -> frozenset[str]:
                 f"{printable(other)} cannot be read, and its model ids must not be used twice; make it readable."
             ) from None
         try:
-            found |= ids_in(text)
+            found = found.and_in(text)
         except OutputError as error:
             raise OutputError(f"{printable(other)}: {error}") from None
     return found
@@ -100,6 +101,6 @@ def _ollama_service(environ: Mapping[str, str]) -> Service:
     cache_ram = environ.get("LLAMA_ARG_CACHE_RAM", "")
     return Service(
         kind,
-        int(slots) if slots.isdigit() and 0 < int(slots) <= 256 else 1,
-        int(cache_ram) if cache_ram.isdigit() else None,
+        int(slots) if slots.isdecimal() and 0 < int(slots) <= 256 else 1,
+        int(cache_ram) if cache_ram.isdecimal() else None,
     )

@@ -155,7 +155,7 @@ def remove_stale(folder: str) -> None:
     """Remove temporary files that a crash left in `folder`; those that a running advisor holds stay."""
     try:
         names = [name for name in os.listdir(folder) if name.startswith(_PREFIX) and name.endswith(_SUFFIX)]
-    except OSError:
+    except (OSError, ValueError):  # ValueError: a zero byte in a name, which may come out of a broken file
         return
     for name in names:
         path = os.path.join(folder, name)

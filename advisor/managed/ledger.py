@@ -170,7 +170,8 @@ def open_ledger(folder: str, *, wait_s: float = 5.0) -> Iterator[Ledger]:
     Raises OutputError when another advisor has it for longer than `wait_s`, or the state folder cannot be used.
     """
     try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+        for place in (os.path.dirname(folder), folder):  # makedirs gives the mode to the last one only
+            os.makedirs(place, mode=0o700, exist_ok=True)
         descriptor = _lock(os.path.join(folder, LOCK), wait_s)
     except OSError as error:
         raise OutputError(

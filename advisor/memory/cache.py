@@ -6,6 +6,7 @@ Source: llama.cpp b11434 src/llama-kv-cache.cpp, llama-kv-cache-iswa.cpp, llama-
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
 
 from advisor.ggml_types import BY_NAME, GgmlType, row_bytes
 from advisor.memory.engine_spec import BackendRules
@@ -87,11 +88,13 @@ class CacheTable:
 
     def __init__(self, spec: ModelSpec) -> None:
         self._spec = spec
-        self._known: dict[tuple[RunSettings, int], tuple[int, ...]] = {}
+        self._known: dict[tuple[object, ...], tuple[int, ...]] = {}
 
     def by_layer(self, settings: RunSettings, backend: BackendRules | None) -> tuple[int, ...]:
         """Bytes of each block's cache and state on a device of `backend`, None = plain host memory."""
-        key = (settings._replace(n_gpu_layers=0, n_cpu_moe=0, tensor_split=None), id(backend))
+        s = settings
+        key = (s.n_ctx_seq, s.n_ubatch, s.n_parallel, s.kv_unified, s.swa_full, s.cache_type_k, s.cache_type_v,
+               s.flash_attn, s.n_rollback, id(backend))  # fmt: skip
         known = self._known.get(key)
         if known is None:
             padded_v = padded_v_width(self._spec, settings)
@@ -113,12 +116,13 @@ class CacheTable:
         host = self.by_layer(settings, None)
         if not settings.kv_offload:
             return (0,) * len(backends), sum(host)
-        devices = [0] * (len(backends) + 1)
-        sizes = [*(self.by_layer(settings, backend) for backend in backends), host]
-        for layer, size in zip(self._spec.layers, zip(*sizes, strict=True), strict=True):
-            device = placement[layer.il]
-            devices[device] += size[device]
-        return tuple(devices[:-1]), devices[-1]
+        places = [placement[layer.il] for layer in self._spec.layers]
+        kinds = {id(backend): backend for backend in backends}
+        of_device = {key: self.by_layer(settings, backend) for key, backend in kinds.items()}
+        devices = tuple(
+            sum(compress(of_device[id(backend)], map(index.__eq__, places))) for index, backend in enumerate(backends)
+        )
+        return devices, sum(compress(host, map((-1).__eq__, places)))
 
 
 def refusal(spec: ModelSpec, settings: RunSettings, flash_attn_possible: bool) -> str | None:
@@ -138,7 +142,7 @@ def refusal(spec: ModelSpec, settings: RunSettings, flash_attn_possible: bool) -
         if spec.flash_attn_forced_off:
             return f"a quantized V cache needs flash attention, which {spec.architecture} never runs; give -ctv f16"
         return "a quantized V cache needs flash attention, which is off; give -fa on, or -ctv f16"
-    if off or not flash_attn_possible:
+    if off or not flash_attn_possible or not (type_k.is_quantized or type_v.is_quantized):
         return None
     for layer in spec.layers:
         if layer.attention == "none":

@@ -6,7 +6,10 @@ else carries an interval from rules/engines/llama_cpp.toml.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from operator import is_
+from typing import Any
 
 from advisor.ggml_types import BY_NAME
 from advisor.gguf_header.types import ArraySummary
@@ -24,6 +27,7 @@ from advisor.memory.graph import (
 )
 from advisor.memory.placement import Overrides
 from advisor.memory.types import Interval
+from advisor.model.errors import ImpossibleModelError
 from advisor.model.spec import ModelSpec
 from advisor.model.style import PLAIN
 from advisor.settings import RunSettings
@@ -51,10 +55,24 @@ class ComputeModel:
             self._plain = GraphModel(
                 meta, tensors, spec.n_vocab, PLAIN, window, windowed, lookups_first=engine.lookups_first
             )
-        self.hyper = Hyper(self.graph)
+        with self._possible():
+            self.hyper = Hyper(self.graph)
         self._known: dict[tuple[object, ...], Sizes] = {}
         self._anchors = Anchors()
         self._flash: dict[tuple[object, ...], bool] = {}
+        self._last: tuple[Any, Any, Any, tuple[GraphSettings, GraphPlacement]] | None = None  # asked, and its values
+
+    @contextmanager
+    def _possible(self) -> Iterator[None]:
+        """Divisions by zero and sizes that are nan come of hyper-parameters that lie, and become the file's error."""
+        try:
+            yield
+        except (ArithmeticError, IndexError, ValueError) as error:
+            raise ImpossibleModelError(self._spec.path, why=str(error)) from None
+
+    def share(self, other: ComputeModel) -> None:
+        """Share the graph of the same model, and what was found out about its blocks."""
+        self.graph, self._plain, self.hyper = other.graph, other._plain, other.hyper
 
     def flash_attn(
         self, settings: RunSettings, placement: Sequence[int], overrides: Overrides, *, exact: bool = True
@@ -70,7 +88,8 @@ class ComputeModel:
             known = self._flash.get(alike)
         if known is None:
             try:
-                known = flash_attention(self.graph, graph_settings, graph_placement, self._backends, self.hyper)
+                with self._possible():
+                    known = flash_attention(self.graph, graph_settings, graph_placement, self._backends, self.hyper)
             except UnmodelledGraphError:
                 known = settings.flash_attn != "off"
             self._flash[key] = self._flash[alike] = known
@@ -100,6 +119,11 @@ class ComputeModel:
         spans = [self._interval(value, backend) for value, backend in zip(devices, self._backends, strict=True)]
         return tuple(spans), self._interval(host, None)
 
+    def can_guess(self, settings: RunSettings, placement: Sequence[int], overrides: Overrides) -> bool:
+        """Whether an inexact answer needs no new graph."""
+        key = self.values(settings, placement, overrides)
+        return key in self._known or self._anchors.guess(*key) is not None
+
     def _copies_no_weights(self, placement: Sequence[int], overrides: Overrides) -> bool:
         """Whether every block is computed where its weights lie: all on GPUs, or there is none."""
         return not self._backends or (CPU not in placement and not overrides.any)
@@ -108,7 +132,8 @@ class ComputeModel:
         self, graph: GraphSettings, graph_placement: GraphPlacement, settings: RunSettings, placement: Sequence[int]
     ) -> Sizes:
         try:
-            sizes = compute_bytes(self.graph, graph, graph_placement, self._backends, self.hyper)
+            with self._possible():
+                sizes = compute_bytes(self.graph, graph, graph_placement, self._backends, self.hyper)
         except UnmodelledGraphError:
             return self._rough(graph, graph_placement, settings, placement)
         return (*(sizes[i] for i in range(len(self._backends))), sizes[CPU])
@@ -117,7 +142,9 @@ class ComputeModel:
         self, settings: RunSettings, placement: Sequence[int], overrides: Overrides
     ) -> tuple[GraphSettings, GraphPlacement]:
         """The settings and the placement as the graph model takes them."""
-        return (
+        if self._last is not None and all(map(is_, self._last, (settings, placement, overrides))):
+            return self._last[3]
+        values = (
             GraphSettings(
                 n_ctx=settings.n_ctx,
                 n_ctx_seq=settings.n_ctx_seq,
@@ -136,6 +163,8 @@ class ComputeModel:
             ),
             GraphPlacement(len(self._backends), tuple(placement), overrides.patterns),
         )
+        self._last = (settings, placement, overrides, values)
+        return values
 
     def mtp_buffers(
         self, settings: RunSettings, placement: Sequence[int], overrides: Overrides
@@ -145,7 +174,8 @@ class ComputeModel:
 
         graph, graph_placement = self.values(settings, placement, overrides)
         try:
-            sizes = mtp_compute_bytes(self.graph, self.hyper, graph, graph_placement, self._backends)
+            with self._possible():
+                sizes = mtp_compute_bytes(self.graph, self.hyper, graph, graph_placement, self._backends)
         except UnmodelledGraphError:
             *rough, host = self._rough(graph, graph_placement, settings, placement)
             spans = [Interval(int(value / 2), value, 2 * value) for value in (*rough, host)]

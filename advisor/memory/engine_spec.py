@@ -17,6 +17,7 @@ _BACKEND_SCHEMA: dict[str, object] = {
     "flash_attn_pairs?": [["int"]],
     "flash_attn_head_multiple?": "int",
     "flash_attn_cache_types": ["str"],
+    "largest_allocations?": {"*": "int"},
     "overhead_bytes": "int",
     "overhead_low_bytes": "int",
     "overhead_high_bytes": "int",
@@ -32,6 +33,7 @@ SCHEMA: dict[str, object] = {
             "mixed_inputs": "bool",
             "lookups_first": "bool",
             "equal_cache_types": ["str"],
+            "row_split": ["str"],
             "compute_spread": "number",
             "server_reserves_every_row": "bool",
             "has_load_mode": "bool",
@@ -62,15 +64,16 @@ SCHEMA: dict[str, object] = {
     "server": {
         "prompt_cache_bytes": "int",
         "context_checkpoints": "int",
-        "checkpoint_spacing_tokens": "int",
         "source": "str",
     },
+    "blas": {"prefill_tokens_per_s": "int", "prefill_without_tokens_per_s": "int", "source": "str"},
     "draft": {"n_max": {"*": "int"}, "cache_type": "str", "source": "str"},
     "projector": {
         "flash_attn_compute_capability": "number",
         "warmup_tokens": {"*": "int"},
         "max_tokens": {"*": "int"},
         "merge": {"*": "int"},
+        "fewer_tokens": "int",
         "widths": {"*": "number"},
         "widths_spread": "number",
         "widths_unknown": ["number"],
@@ -104,8 +107,10 @@ EXTENSION_SCHEMA: dict[str, object] = {
         "server_kv_unified?": "bool",
         "flash_attn?": "str",
         "swa_full?": "bool",
+        "n_ctx_by_vram?": [["int"]],
+        "n_ctx_at_most_trained?": "bool",
     },
-    "server?": {"prompt_cache_bytes?": "int", "context_checkpoints?": "int", "checkpoint_spacing_tokens?": "int"},
+    "server?": {"prompt_cache_bytes?": "int", "context_checkpoints?": "int"},
 }
 
 
@@ -127,6 +132,7 @@ class BackendRules(NamedTuple):
     overhead_low_bytes: int
     overhead_bytes: int
     overhead_high_bytes: int
+    largest_allocations: tuple[tuple[str, int], ...]  # (driver, bytes that it gives in one piece); empty = any
     equal_cache_types: bool  # its flash attention takes K and V of one type only
 
     def runs_flash_attn(self, head_size_k: int, head_size_v: int, n_gqa: int, *, masked: bool = True) -> bool:
@@ -161,6 +167,7 @@ class EngineSpec(NamedTuple):
     defaults: Mapping[str, Any]
     limits: Mapping[str, Any]
     server: Mapping[str, Any]
+    blas: Mapping[str, Any]
     draft: Mapping[str, Any]
     projector: Mapping[str, Any]
     spread: Mapping[str, float]  # half-widths of compute intervals
@@ -169,6 +176,7 @@ class EngineSpec(NamedTuple):
     repack_types: frozenset[str]
     repack_row_multiple: int
     backends: Mapping[str, BackendRules]
+    row_split: frozenset[str]  # backends that split the rows of a matrix over GPUs
 
 
 def parse_engine(document: Mapping[str, Any], build: int | None = None) -> EngineSpec:
@@ -192,6 +200,7 @@ def parse_engine(document: Mapping[str, Any], build: int | None = None) -> Engin
         defaults=document["defaults"],
         limits=document["limits"],
         server=document["server"],
+        blas=document["blas"],
         draft=document["draft"],
         projector=document["projector"],
         spread=document["spread"],
@@ -203,6 +212,7 @@ def parse_engine(document: Mapping[str, Any], build: int | None = None) -> Engin
             name: _backend(name, table, name in entry["equal_cache_types"])
             for name, table in document["backends"].items()
         },
+        row_split=frozenset(entry["row_split"]),
     )
 
 
@@ -239,5 +249,6 @@ def _backend(name: str, table: Mapping[str, Any], equal_cache_types: bool) -> Ba
         overhead_low_bytes=table["overhead_low_bytes"],
         overhead_bytes=table["overhead_bytes"],
         overhead_high_bytes=table["overhead_high_bytes"],
+        largest_allocations=tuple(table.get("largest_allocations", {}).items()),
         equal_cache_types=equal_cache_types,
     )

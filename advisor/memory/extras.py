@@ -106,7 +106,9 @@ class ExtrasPlanner:
         name = f"mmproj {projector.name}"
         found = [(device, Extra(name, _exact(self._bytes(projector.tensors, device)), "its tensors"))]
         if projector.vision is not None:
-            flash = device == HOST or self._encoder_flash(projector.vision, device)
+            flash = device == HOST or encoder_flash(
+                projector.vision, self._devices[device], self._backends[device], self._engine
+            )
             span, picture, source = encoder_bytes(projector.vision, asked.image_max_tokens, self._engine, flash)
             found.append((device, Extra(f"{name} compute", span, source)))
             found.append((HOST, Extra(f"{name} picture", picture, source)))
@@ -114,20 +116,6 @@ class ExtrasPlanner:
             low, value, high = self._engine.projector["audio_compute_bytes"]
             found.append((device, Extra(f"{name} audio compute", Interval(low, value, high), "assumed")))
         return found
-
-    def _encoder_flash(self, vision: Encoder, device: int) -> bool:
-        """Whether the card's flash attention runs the encoder's heads."""
-        if vision.n_head == 0:
-            return False
-        capability = self._devices[device].compute_capability
-        if self._devices[device].backend == "cuda" and capability is not None:
-            try:
-                if float(capability) < self._engine.projector["flash_attn_compute_capability"]:
-                    return False
-            except ValueError:
-                pass
-        size = vision.n_embd // vision.n_head
-        return self._backends[device].runs_flash_attn(size, size, 1, masked=False)
 
     def _draft_model(self, settings: RunSettings, used_bytes: Sequence[int], exact: bool) -> Placed:
         """A second model with a context as long as the target's; split by what the target leaves free."""
@@ -192,23 +180,27 @@ class ExtrasPlanner:
         return found
 
 
+def encoder_flash(vision: Encoder, device: Device, backend: BackendRules, engine: EngineSpec) -> bool:
+    """Whether the card's flash attention runs the encoder's heads."""
+    if vision.n_head == 0:
+        return False
+    if device.backend == "cuda" and device.compute_capability is not None:
+        try:
+            if float(device.compute_capability) < engine.projector["flash_attn_compute_capability"]:
+                return False
+        except ValueError:
+            pass
+    size = vision.n_embd // vision.n_head
+    return backend.runs_flash_attn(size, size, 1, masked=False)
+
+
 def encoder_bytes(
     vision: Encoder, image_max_tokens: int | None, engine: EngineSpec, flash: bool
 ) -> tuple[Interval, Interval, str]:
     """(compute, picture in system memory, source) of a vision encoder: from its warm-up picture to its largest."""
     rules = engine.projector
     kind = vision.kind
-    merge = vision.n_merge or rules["merge"].get(kind, 1)
-    warm = largest = (vision.image_size // max(vision.patch_size, 1)) ** 2
-    if kind in rules["max_tokens"]:
-        most = image_max_tokens or rules["max_tokens"][kind]
-        warm_tokens = isqrt(min(rules["warmup_tokens"].get(kind, most), most)) ** 2
-        warm, largest = warm_tokens * merge * merge, most * merge * merge
-    elif vision.max_pixels:
-        largest = max(largest, vision.max_pixels // vision.patch_size**2)
-        if image_max_tokens:
-            largest = min(largest, image_max_tokens * merge * merge)
-    warm = min(warm, largest)
+    warm, largest = patches_of(vision, image_max_tokens, engine)
     joined, split = (_widths(rules, name, kind) for name in ("widths", "scores_widths"))
 
     def floats(patches: int, at: int) -> int:
@@ -223,6 +215,23 @@ def encoder_bytes(
     capped = "; --image-max-tokens caps it" if largest > warm else ""
     source = f"{warm:,} to {largest:,} patches, {attention}{capped}" if largest > warm else f"{warm:,} patches"
     return span, Interval(*pixels), source if capped else f"{source}, {attention}"
+
+
+def patches_of(vision: Encoder, image_max_tokens: int | None, engine: EngineSpec) -> tuple[int, int]:
+    """Patches of the picture that an encoder warms up with, and of the largest that it takes."""
+    rules = engine.projector
+    kind = vision.kind
+    merge = vision.n_merge or rules["merge"].get(kind, 1)
+    warm = largest = (vision.image_size // max(vision.patch_size, 1)) ** 2
+    if kind in rules["max_tokens"]:
+        most = image_max_tokens or rules["max_tokens"][kind]
+        warm_tokens = isqrt(min(rules["warmup_tokens"].get(kind, most), most)) ** 2
+        warm, largest = warm_tokens * merge * merge, most * merge * merge
+    elif vision.max_pixels:
+        largest = max(largest, vision.max_pixels // vision.patch_size**2)
+        if image_max_tokens:
+            largest = min(largest, image_max_tokens * merge * merge)
+    return min(warm, largest), largest
 
 
 def _widths(rules: Mapping[str, Any], name: str, kind: str) -> tuple[float, float, float]:

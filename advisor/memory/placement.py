@@ -6,7 +6,9 @@ Source: llama.cpp b11434 src/llama-model.cpp, load_tensors (get_layer_buft_list)
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
+from functools import lru_cache
 from struct import pack, unpack
 
 from advisor.errors import UsageError
@@ -36,14 +38,14 @@ def place_layers(settings: RunSettings, n_layer_all: int, free_bytes: Sequence[i
     weights = list(shares[:n_devices]) if shares and any(shares) else [float(free) for free in free_bytes]
     weights += [0.0] * (n_devices - len(weights))
     bounds = _cumulative(weights)
-    placed = []
-    for i in range(n_layer_all + 1):
-        if i < first:
-            placed.append(HOST)
-            continue
-        at = _f32((i - first) / active)
-        placed.append(next((d for d, bound in enumerate(bounds) if bound > at), n_devices - 1))
-    return tuple(placed)
+    placed = [min(bisect_right(bounds, at), n_devices - 1) for at in _fractions(active)]
+    return (*(HOST,) * first, *placed)
+
+
+@lru_cache(maxsize=1024)
+def _fractions(count: int) -> tuple[float, ...]:
+    """0, 1, ... of `count` as shares of it, in 32-bit floats."""
+    return tuple(_f32(i / count) for i in range(count))
 
 
 def _f32(value: float) -> float:
@@ -62,6 +64,15 @@ def _cumulative(weights: Sequence[float]) -> list[float]:
     return [_f32(value / total) for value in sums]
 
 
+_OF_ONE_BLOCK = re.compile(r"blk\\?\.(\d+)\\?\.[\w.\\]+")  # nothing that could find another one
+
+
+def one_block(pattern: str) -> int | None:
+    """The number of the only block whose tensors a pattern can find, None where that is not plain to see."""
+    found = _OF_ONE_BLOCK.fullmatch(pattern)
+    return int(found.group(1)) if found is not None else None
+
+
 class Overrides:
     """`-ot`, `--cpu-moe` and `--n-cpu-moe` as one question: where does a tensor of this name go."""
 
@@ -74,6 +85,7 @@ class Overrides:
             except re.error as error:
                 raise UsageError(f"-ot '{override.pattern}' is not a regular expression: {error}.") from None
             self._rules.append((pattern, _buffer_index(override.buffer, device_ids)))
+        self.blocks = frozenset(one_block(override.pattern) for override in settings.tensor_overrides)
         self.any = bool(self._rules) or self._n_cpu_moe > 0
         self._experts = re.compile(EXPERTS)
         self.buffers = tuple(index for _, index in self._rules)  # of each -ot rule, in their order

@@ -10,7 +10,7 @@ from advisor.host import Device
 from advisor.memory.cache import CacheTable, refusal
 from advisor.memory.compute import ComputeModel
 from advisor.memory.engine_spec import EngineSpec
-from advisor.memory.placement import HOST, Overrides, place_layers
+from advisor.memory.placement import HOST, Overrides, one_block, place_layers
 from advisor.memory.types import DevicePlan, HostPlan, Interval, MemoryPlan
 from advisor.memory.weights import Parcels, WeightBytes, WeightTable
 from advisor.model.spec import ModelSpec
@@ -43,7 +43,8 @@ class Planner:
         parcels = Parcels(spec, engine)
         self._table = WeightTable(spec, engine, self._backends, parcels)
         self._layer_table = WeightTable(spec, engine, self._backends[:1] * (spec.n_layer_all + 1), parcels)
-        self._by_layer: dict[tuple[object, ...], Sequence[int]] = {}
+        self._by_layer: dict[bool, Sequence[int]] = {}
+        self._matched: dict[str, int] = {}
         self._cache = CacheTable(spec)
         self._said: dict[tuple[RunSettings, bool], tuple[str | None, Mapping[str, int]]] = {}
         self._alone: dict[int, Planner] = {}  # per device, for split mode none
@@ -51,6 +52,7 @@ class Planner:
     def share(self, other: Planner) -> None:
         """Share what is known of the weights with a planner of the same model and engine for other devices."""
         self._table.parcels = self._layer_table.parcels = other._table.parcels
+        self.compute.share(other.compute)
 
     def _place(self, settings: RunSettings) -> tuple[tuple[int, ...], Overrides, WeightBytes]:
         key = (settings.n_gpu_layers, settings.n_cpu_moe, settings.tensor_overrides, settings.split_mode,
@@ -104,6 +106,7 @@ class Planner:
                     layers=(first, first + count - 1) if count else None,
                     n_layers=count,
                     has_output=placement[spec.n_layer_all] == index,
+                    source="formula",
                     overhead=overhead,
                     overhead_source=overhead_source,
                     extras=mine,
@@ -149,6 +152,17 @@ class Planner:
         placement, overrides, _ = self._place(settings)
         return self.compute.flash_attn(settings, placement, overrides)
 
+    def beside_layers(self, settings: RunSettings) -> list[int]:
+        """What each device needs beside weights and cache, as far as it is known without building a graph anew."""
+        placement, overrides, _ = self._place(settings)
+        computes, _ = self.compute.buffers(settings, placement, overrides, exact=False)
+        return [compute.high + self._overhead(index)[0].value for index, compute in enumerate(computes)]
+
+    def can_sketch(self, settings: RunSettings) -> bool:
+        """Whether compute buffers can be told from those of earlier plans."""
+        placement, overrides, _ = self._place(settings)
+        return self.compute.can_guess(settings, placement, overrides)
+
     def cache_bytes(self, settings: RunSettings) -> int:
         """The cache of every device and of the host together; nothing else is worked out."""
         placement, _, _ = self._place(settings)
@@ -162,17 +176,28 @@ class Planner:
         bare, full = self._layer_weights(settings, settings.n_cpu_moe), self._layer_weights(settings, 0)
         cache = self._cache.by_layer(settings, self._backends[0]) if settings.kv_offload else ()
         away = settings.n_cpu_moe
-        weights = (*bare[:away], *full[away:])
+        weights = [*bare[:away], *full[away:]]
+        for override in settings.tensor_overrides:  # those of one block, to the CPU; others are not looked at
+            block = one_block(override.pattern)
+            if block is not None and away <= block < count and override.buffer == "CPU":
+                weights[block] -= self.matched_bytes(block, override.pattern)
         cache = (*cache, *(0,) * (count - len(cache)))  # blocks that do not run, and the output
         return (*(0,) * first, *(a + b for a, b in zip(weights[first:], cache[first:], strict=True)))
 
+    def matched_bytes(self, block: int, pattern: str) -> int:
+        """What the tensors of a block that an override finds take on a GPU."""
+        known = self._matched.get(pattern)
+        if known is None:
+            known = self._matched[pattern] = self._layer_table.matched_bytes(block, pattern)
+        return known
+
     def _layer_weights(self, settings: RunSettings, n_cpu_moe: int) -> Sequence[int]:
         """Weights of each block and the output on a GPU, with or without every block's experts."""
-        key = (settings.tensor_overrides, bool(n_cpu_moe))
+        key = bool(n_cpu_moe)
         known = self._by_layer.get(key)
         if known is None:
             count = self._spec.n_layer_all + 1
-            wished = settings._replace(n_cpu_moe=count - 1 if n_cpu_moe else 0)
+            wished = settings._replace(n_cpu_moe=count - 1 if n_cpu_moe else 0, tensor_overrides=())
             overrides = Overrides(wished, [f"layer {il}" for il in range(count)])
             known = self._by_layer[key] = self._layer_table.place(wished, range(count), overrides).devices
         return known
@@ -238,6 +263,12 @@ def plan_memory(
     return Planner(spec, engine, devices, server=server, beside=beside).plan(settings)
 
 
+def checkpoints_of_slot(settings: RunSettings, engine: EngineSpec) -> int:
+    """How many checkpoints of its state the server may come to keep for a slot."""
+    asked = settings.beside.n_ctx_checkpoints
+    return max(int(engine.server["context_checkpoints"] if asked is None else asked), 0)
+
+
 def _extras(spec: ModelSpec, settings: RunSettings, engine: EngineSpec) -> dict[str, int]:
     """Host memory that the server fills over time: saved prompts, and checkpoints of what cannot be rewound."""
     per_sequence = 0
@@ -248,11 +279,8 @@ def _extras(spec: ModelSpec, settings: RunSettings, engine: EngineSpec) -> dict[
             for name, width in ((settings.cache_type_k, layer.k_width), (settings.cache_type_v, layer.v_width)):
                 kind = BY_NAME[name.lower()]
                 per_sequence += cells * width // kind.block_elements * kind.block_bytes
-    spacing = engine.server["checkpoint_spacing_tokens"]
-    asked = settings.beside
-    most = engine.server["context_checkpoints"] if asked.n_ctx_checkpoints is None else asked.n_ctx_checkpoints
-    count = min(max(most, 0), -(-settings.n_ctx_seq // spacing))
-    ram = asked.cache_ram_mib
+    count = checkpoints_of_slot(settings, engine)
+    ram = settings.beside.cache_ram_mib
     return {
         "prompt_cache_bytes": engine.server["prompt_cache_bytes"] if ram is None else ram << 20 if ram >= 0 else -1,
         "context_checkpoints_bytes": per_sequence * count * settings.n_parallel,

@@ -3,6 +3,7 @@
 Source: llama.cpp b11434 src/llama-model-loader.cpp, ggml-alloc.c and the backends' get_alloc_size.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -66,17 +67,27 @@ class Parcels:
         key = (repacks, tuple(kinds), tuple(override.pattern for override in settings.tensor_overrides))
         known = self._known.get(key)
         if known is None:
-            groups: dict[tuple[object, ...], list[WeightTensor]] = {}
-            experts = self._spec.n_expert > 0
-            for tensor in self._spec.tensors:
-                if tensor.place != "skipped":
-                    rule, expert = overrides.rule(tensor.name), experts and overrides.is_expert(tensor.name)
-                    block = tensor.block if expert or tensor.place == "block" else -1
-                    group = (tensor.place, block, expert, rule, "exps." in tensor.name)
-                    groups.setdefault(group, []).append(tensor)
-            known = [self._parcel(group, tensors, kinds, repacks=repacks) for group, tensors in groups.items()]
-            self._known[key] = known
+            known = self._known[key] = self._grouped(settings, overrides, backends, kinds, repacks=repacks)
         return known
+
+    def _grouped(
+        self, settings: RunSettings, overrides: Overrides, backends: Sequence[BackendRules],
+        kinds: Mapping[int, BackendRules], *, repacks: bool,
+    ) -> list[Parcel]:  # fmt: skip
+        blocks = overrides.blocks
+        others: list[Parcel] = []
+        if blocks and None not in blocks:  # rules of a few blocks leave the others as they are
+            plain = settings._replace(tensor_overrides=())
+            others = [parcel for parcel in self.of(plain, Overrides(plain, ()), backends) if parcel.block not in blocks]
+        groups: dict[tuple[object, ...], list[WeightTensor]] = {}
+        experts = self._spec.n_expert > 0
+        for tensor in self._spec.tensors:
+            if tensor.place != "skipped" and (not others or (tensor.block in blocks and tensor.place == "block")):
+                rule, expert = overrides.rule(tensor.name), experts and overrides.is_expert(tensor.name)
+                block = tensor.block if expert or tensor.place == "block" else -1
+                group = (tensor.place, block, expert, rule, "exps." in tensor.name)
+                groups.setdefault(group, []).append(tensor)
+        return others + [self._parcel(group, tensors, kinds, repacks=repacks) for group, tensors in groups.items()]
 
     def _parcel(
         self, group: tuple[Any, ...], tensors: Sequence[WeightTensor], kinds: Mapping[int, BackendRules], *,
@@ -107,7 +118,7 @@ class Parcels:
 
 
 def _on_device(tensor: WeightTensor, backend: BackendRules) -> int:
-    return tensor_device_bytes(tensor.n_bytes, tensor.ggml_type, tensor.shape[0], backend)
+    return tensor_device_bytes(tensor.n_bytes, tensor.ggml_type, tensor.shape[0] if tensor.shape else 1, backend)
 
 
 class WeightTable:
@@ -115,7 +126,18 @@ class WeightTable:
 
     def __init__(self, spec: ModelSpec, engine: EngineSpec, backends: Sequence[BackendRules], parcels: Parcels) -> None:
         self._spec, self._engine, self._backends, self.parcels = spec, engine, backends, parcels
+        self._in_block: dict[int, list[WeightTensor]] = {}
         self._table = next((t for t in spec.tensors if t.name == "token_embd.weight"), None)
+
+    def matched_bytes(self, block: int, pattern: str) -> int:
+        """What the tensors of a block that a pattern finds take on the first device."""
+        if not self._in_block:
+            for tensor in self._spec.tensors:
+                if tensor.place == "block":
+                    self._in_block.setdefault(tensor.block, []).append(tensor)
+        expression = re.compile(pattern)
+        mine = [tensor for tensor in self._in_block.get(block, ()) if expression.search(tensor.name)]
+        return sum(_on_device(tensor, self._backends[0]) for tensor in mine)
 
     def place(self, settings: RunSettings, placement: Sequence[int], overrides: Overrides) -> WeightBytes:
         """Distribute every loaded tensor. `placement` is place_layers' answer."""

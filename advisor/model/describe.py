@@ -6,12 +6,14 @@ from collections import Counter
 
 from advisor.errors import ModelError
 from advisor.ggml_types import GGML_TYPES, tensor_bytes
+from advisor.gguf_header.errors import excerpt, printable
 from advisor.gguf_header.types import GgufHeader
 from advisor.model.arch_rule import ArchRule
+from advisor.model.heads import complete_heads
 from advisor.model.kinds import KIND_TEXT, kind_of
 from advisor.model.layers import describe_layers, window_tokens
 from advisor.model.metadata import MAX_LAYERS, Metadata
-from advisor.model.sanity import check_model
+from advisor.model.sanity import check_matrices, check_model
 from advisor.model.spec import LayerSpec, ModelSpec, WeightTensor
 from advisor.model.weights import place_tensors
 
@@ -32,7 +34,7 @@ def architecture_of(header: GgufHeader) -> str:
     architecture = header.metadata.get("general.architecture")
     if not isinstance(architecture, str) or not architecture:
         raise ModelError(
-            f"{header.path} names no architecture (general.architecture); "
+            f"{printable(header.path)} names no architecture (general.architecture); "
             f"it is no model for llama.cpp, or an incomplete file."
         )
     return architecture
@@ -45,27 +47,32 @@ def describe(header: GgufHeader, rule: ArchRule, *, load_mtp: bool = False, draf
     """
     kind = kind_of(header)
     if kind != "model" and not (draft and kind == "draft head"):
-        raise ModelError(f"{header.path} is {KIND_TEXT[kind]}; name the language model's own .gguf file instead.")
+        raise ModelError(
+            f"{printable(header.path)} is {KIND_TEXT[kind]}; name the language model's own .gguf file instead."
+        )
     architecture = architecture_of(header)
     meta = Metadata(header)
     n_layer_all = meta.integer("block_count")
     if not 0 < n_layer_all <= MAX_LAYERS:
         raise ModelError(
-            f"{header.path}: '{architecture}.block_count' is {n_layer_all}; llama.cpp runs 1 to {MAX_LAYERS} blocks. "
-            f"The file is damaged, download it again."
+            f"{meta.path}: '{excerpt(architecture)}.block_count' is {n_layer_all}; llama.cpp runs 1 to "
+            f"{MAX_LAYERS} blocks. The file is damaged, download it again."
         )
+    header, derived = complete_heads(header, n_layer_all)
+    meta = Metadata(header)
     n_nextn = meta.integer("nextn_predict_layers", 0)
     if n_nextn >= n_layer_all:
         raise ModelError(
-            f"{header.path}: nextn_predict_layers is {n_nextn} of {n_layer_all} blocks; the file is damaged."
+            f"{meta.path}: nextn_predict_layers is {n_nextn} of {n_layer_all} blocks; the file is damaged."
         )
     n_layer = n_layer_all - n_nextn
     n_embd = meta.integer("embedding_length")
     if n_embd == 0:
         raise ModelError(
-            f"{header.path}: '{architecture}.embedding_length' is 0; the file is damaged, download it again."
+            f"{meta.path}: '{excerpt(architecture)}.embedding_length' is 0; the file is damaged, download it again."
         )
     shapes = {tensor.name: tensor.shape for tensor in header.tensors}
+    check_matrices(header.path, shapes)
     output_tensors = frozenset(str(name) for name in _strings(rule.weights.get("output_tensors", ())))
     mtp = load_mtp and not rule.weights.get("mtp_always_skipped", False)
     tensors = place_tensors(header.path, header.tensors, n_layer, output_tensors, mtp)
@@ -74,7 +81,7 @@ def describe(header: GgufHeader, rule: ArchRule, *, load_mtp: bool = False, draf
         check_model(meta, rule, tensors, shapes, n_layer, n_layer_all)
     has_head = "output.weight" in shapes
     tied = not has_head and bool(rule.weights.get("tied_output", True)) and "token_embd.weight" in shapes
-    notes = []
+    notes = [derived] if derived else []
     if not rule.file:
         notes.append("without a rule file, plain full attention in every block is assumed")
     elif rule.checked != "measured":

@@ -25,6 +25,18 @@ class MissingTensorError(HeaderFaultError):
     template = "{path} has no tensor '{tensor}', " + _AGAIN
 
 
+class NoMatrixError(HeaderFaultError):
+    """A matrix without a second dimension. Facts: tensor, shape."""
+
+    template = "{path} gives the matrix '{tensor}' the shape ({shape}), " + _AGAIN
+
+
+class ImpossibleModelError(HeaderFaultError):
+    """Hyper-parameters and tensors of which no graph can be made. Facts: why."""
+
+    template = "{path} has hyper-parameters that do not go with its tensors ({why}), " + _AGAIN
+
+
 class ContradictionError(HeaderFaultError):
     """A key and a tensor that do not go together. Facts: key, value, tensor, why."""
 

@@ -109,21 +109,6 @@ def has_cache_flags(meta: Metadata, rule: ArchRule, n_layer: int, n_layer_all: i
     return [i < first for i in range(n_layer)]
 
 
-def head_counts(meta: Metadata, n_layer_all: int, shapes: Shapes, head_size: int | None) -> tuple[int, ...]:
-    """Query heads per block; derived from attn_q's rows when an old file lacks the key and the head size is known."""
-    if meta.has("attention.head_count"):
-        return meta.per_layer("attention.head_count", n_layer_all, 0)
-    query = shapes.get("blk.0.attn_q.weight")
-    if query is None:
-        return (0,) * n_layer_all
-    if not head_size:
-        raise ModelError(
-            f"{meta.path} has no '{meta.architecture}.attention.head_count' and no key_length to derive it from; "
-            f"convert it again with a current converter."
-        )
-    return (query[1] // head_size,) * n_layer_all
-
-
 def indexer_head_size(meta: Metadata, rule: ArchRule, index: int) -> int:
     """Width of the sparse-attention indexer's keys in this block's cache, 0 without one."""
     which = rule.indexer.get("layers")
@@ -159,7 +144,7 @@ def feed_forward(shapes: Shapes, index: int, n_ff: int, n_expert_used: int) -> t
 def describe_layers(meta: Metadata, rule: ArchRule, shapes: Shapes, n_layer: int, n_layer_all: int) -> list[LayerSpec]:
     """One LayerSpec per running block (MTP blocks are left out)."""
     n_embd = meta.integer("embedding_length")
-    n_head = head_counts(meta, n_layer_all, shapes, meta.integer("attention.key_length", 0))
+    n_head = meta.per_layer("attention.head_count", n_layer_all, 0)
     n_head_kv = meta.per_layer("attention.head_count_kv", n_layer_all, n_head)
     n_ff = meta.per_layer("feed_forward_length", n_layer_all, 0)
     n_used = meta.per_layer("expert_used_count", n_layer_all, 0)

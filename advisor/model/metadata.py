@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from advisor.errors import ModelError
+from advisor.gguf_header.errors import excerpt, printable
 from advisor.gguf_header.types import GgufHeader, Value
 
 MAX_LAYERS = 512  # LLAMA_MAX_LAYERS, llama.cpp b11434 src/llama-hparams.h
@@ -13,9 +14,10 @@ class Metadata:
     """Typed access to one header's metadata under its architecture's prefix."""
 
     def __init__(self, header: GgufHeader) -> None:
-        self.path = header.path
+        self.path = printable(header.path)
         self._values = header.metadata
         self.architecture = self.text("general.architecture", "")
+        self._prefix = excerpt(self.architecture)  # in messages
 
     def text(self, full_key: str, default: str) -> str:
         """A string under its full key."""
@@ -38,7 +40,7 @@ class Metadata:
         if value is None:
             if default is None:
                 raise ModelError(
-                    f"{self.path} has no '{self.architecture}.{key}', which every model needs; "
+                    f"{self.path} has no '{self._prefix}.{key}', which every model needs; "
                     f"the file is incomplete, convert or download it again."
                 )
             return default
@@ -52,7 +54,7 @@ class Metadata:
         if isinstance(value, tuple):
             if len(value) < n_layer:
                 raise ModelError(
-                    f"{self.path}: '{self.architecture}.{key}' lists {len(value)} values for {n_layer} blocks; "
+                    f"{self.path}: '{self._prefix}.{key}' lists {len(value)} values for {n_layer} blocks; "
                     f"the file is damaged, convert or download it again."
                 )
             return tuple(self._checked(key, entry) for entry in value[:n_layer])
@@ -68,7 +70,7 @@ class Metadata:
             value = int(value)
         if not isinstance(value, int) or not 0 <= value < _MAX_INTEGER:
             raise ModelError(
-                f"{self.path}: '{self.architecture}.{key}' is {value!r:.60}, not a usable count; "
+                f"{self.path}: '{self._prefix}.{key}' is {value!r:.60}, not a usable count; "
                 f"the file is damaged, convert or download it again."
             )
         return int(value)

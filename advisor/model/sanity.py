@@ -8,11 +8,31 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from advisor.model.arch_rule import ArchRule
-from advisor.model.errors import ContradictionError, ExtraBlockError, MissingBlockError, MissingTensorError
+from advisor.model.errors import (
+    ContradictionError,
+    ExtraBlockError,
+    MissingBlockError,
+    MissingTensorError,
+    NoMatrixError,
+)
 from advisor.model.metadata import Metadata
 from advisor.model.spec import WeightTensor
 
 _QUERIES = ("attn_q", "attn_qkv")
+_MATRICES = tuple(
+    f"{name}.weight"
+    for name in (
+        "token_embd", "output", "attn_q", "attn_k", "attn_v", "attn_qkv", "attn_output", "ffn_up", "ffn_down",
+        "ffn_gate", "ffn_gate_up", "_up_exps", "_down_exps", "_up_shexp", "_down_shexp",
+    )
+)  # fmt: skip
+
+
+def check_matrices(path: str, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise NoMatrixError for a weight that is read as a matrix and has fewer than two dimensions."""
+    for name, shape in shapes.items():
+        if len(shape) < 2 and name.endswith(_MATRICES):
+            raise NoMatrixError(path, tensor=name, shape=", ".join(map(str, shape)))
 
 
 def check_model(
@@ -43,6 +63,10 @@ def check_model(
             why=f"has rows of {rows[0]}",
         )
     _check_heads(meta, shapes, n_layer)
+    # experts of a block each on their own, as in files of 2023, have names such as ffn_up.0
+    if measured and meta.integer("expert_count", 0) and not any("_exps." in t or ".0.weight" in t for t in shapes):
+        dense = meta.integer("leading_dense_block_count", 0)
+        raise MissingTensorError(meta.path, tensor=f"blk.{min(dense, n_layer - 1)}.ffn_up_exps.weight")
 
 
 def _check_blocks(

@@ -32,7 +32,7 @@ def block_index(name: str) -> int:
     if head not in (0, 4):
         return -1
     number = name[head + 4 :].split(".", 1)[0]
-    return int(number) if number.isdigit() else -1
+    return int(number) if number.isdecimal() else -1
 
 
 def place_tensors(

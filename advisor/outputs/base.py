@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -23,8 +22,15 @@ def forget_parsed() -> None:
 
 
 def identity(value: Value) -> str:
-    """A text that is the same for equal values of equal types only: 1, 1.0, True and "1" differ."""
-    return json.dumps(value, sort_keys=True, default=repr)
+    """A text that is the same for equal values of equal types only: 1, 1.0, True and "1" differ.
+
+    Keys of maps count with their type too: YAML has such as are no texts, even beside each other.
+    """
+    if isinstance(value, dict):
+        return f"{{{', '.join(sorted(f'{identity(key)}: {identity(item)}' for key, item in value.items()))}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(identity, value))}]"
+    return hex(value) if type(value) is int else repr(value)  # a decimal of many digits is refused by Python
 
 
 def changed(before: Mapping[Slot, Value], changes: Mapping[Slot, Value | Gone]) -> dict[Slot, Value | Gone]:
@@ -79,6 +85,11 @@ class Format(ABC):
     def together(self, own: Mapping[str, Mapping[Slot, Value]]) -> dict[Slot, Value]:
         """See Output."""
         return {slot: value for each in own.values() for slot, value in each.items()}
+
+    def grouped(self, sets: Mapping[str, Sequence[str]]) -> tuple[dict[Slot, Value], list[str]]:
+        """See Output; nothing where the program loads whatever it is asked for."""
+        del sets
+        return {}, []
 
     def parse(self, text: str) -> Mapping[Slot, Value]:
         """See Output."""

@@ -17,12 +17,13 @@ def server_options(
     embeds: bool = False,
     only_devices: bool = False,
     cache_ram_mib: int | None = None,
+    n_ctx_checkpoints: int | None = None,
 ) -> list[tuple[str, str]]:
     """(long option without dashes, value) pairs; flags without value have an empty value.
 
     "exact" writes every setting that the prediction rests on and switches the engine's own fit off; "safe" leaves the
     layers to the engine's fit and tells it the margin. `only_devices` says that the machine has more GPUs than the
-    plan; `cache_ram_mib` limits what the server keeps of old prompts.
+    plan; `cache_ram_mib` and `n_ctx_checkpoints` limit what the server keeps of old prompts and states.
     """
     settings = plan.settings
     options = [("ctx-size", str(settings.n_ctx))]
@@ -68,6 +69,8 @@ def server_options(
         options.append(("no-repack", ""))
     if cache_ram_mib is not None:
         options.append(("cache-ram", str(cache_ram_mib)))
+    if n_ctx_checkpoints is not None:
+        options.append(("ctx-checkpoints", str(n_ctx_checkpoints)))
     if settings.n_threads:
         options.append(("threads", str(settings.n_threads)))
     if not settings.mmap:

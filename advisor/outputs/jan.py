@@ -51,7 +51,7 @@ class Jan(Format):
             wanted.refuse("it adds two hidden slots with caches of their own; plan with --parallel 3 or more")
         wanted.one_device()
         wanted.drop("ctx-size", "flash-attn", "cache-type-k", "cache-type-v", "batch-size", "ubatch-size", "parallel",
-                    "fit", "fit-target", "mmproj", "cache-ram")  # fmt: skip
+                    "fit", "fit-target", "mmproj", "cache-ram", "ctx-checkpoints")  # fmt: skip
         found: dict[str, Value] = {"ctx_size": settings.n_ctx}
         layers = wanted.number("n-gpu-layers")
         found["n_gpu_layers"] = _AUTO_LAYERS if not wanted.exact else layers or 0

@@ -52,7 +52,7 @@ class KoboldCpp(Format):
         settings = wanted.settings
         wanted.only("n_parallel", 1, "it is planned with one slot; plan with --parallel 1")
         wanted.drop("ctx-size", "n-gpu-layers", "batch-size", "ubatch-size", "flash-attn", "cache-type-k",
-                    "cache-type-v", "parallel", "kv-unified", "fit", "cache-ram")  # fmt: skip
+                    "cache-type-v", "parallel", "kv-unified", "fit", "cache-ram", "ctx-checkpoints")  # fmt: skip
         if settings.cache_type_k != settings.cache_type_v or settings.cache_type_k not in _CACHE_TYPES:
             wanted.refuse(f"K and V cache share one type of {', '.join(_CACHE_TYPES)}")
         if settings.n_batch != settings.n_ubatch or settings.n_batch not in _BATCHES:
@@ -137,7 +137,7 @@ def _beside(wanted: Wanted) -> dict[str, Value]:
         found["mmprojcpu"] = True
     if draft is not None:
         found["draftmodel"] = draft
-    if layers is not None and layers.isdigit():
+    if layers is not None and layers.isdecimal():
         found["draftgpulayers"] = int(layers)
     return found
 

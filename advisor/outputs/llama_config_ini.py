@@ -6,7 +6,7 @@ every llama.cpp program reads it, so no model and nothing of a single model goes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from advisor.outputs.base import Format
 from advisor.outputs.ini_text import grammar
@@ -37,6 +37,10 @@ class LlamaConfigIni(Format):
         return {slot: value for slot, value in (each[0] if each else {}).items() if all(
             other.get(slot) == value for other in each
         )}  # fmt: skip
+
+    def grouped(self, sets: Mapping[str, Sequence[str]]) -> tuple[dict[Slot, Value], list[str]]:
+        """How many models a router keeps loaded (common/arg.cpp applies this file before variables and options)."""
+        return ({("*", "models-max"): str(max(map(len, sets.values())))} if sets else {}), []
 
     def _slots(self, model: OutputModel, supported: frozenset[str] | None) -> dict[Slot, Value]:
         wanted = Wanted(model, self.title)

@@ -70,7 +70,7 @@ class LlamaCppPython(Format):
         if wanted.take("device") not in (None, "none"):
             wanted.refuse("it cannot be told which of several GPUs to use; plan for all of them")
         wanted.drop("ctx-size", "n-gpu-layers", "batch-size", "ubatch-size", "flash-attn", "cache-type-k",
-                    "cache-type-v", "parallel", "kv-unified", "fit", "cache-ram")  # fmt: skip
+                    "cache-type-v", "parallel", "kv-unified", "fit", "cache-ram", "ctx-checkpoints")  # fmt: skip
         kinds = [_TYPES.get(kind) for kind in (settings.cache_type_k, settings.cache_type_v)]
         if None in kinds:
             wanted.refuse("it does not know this cache type; choose another")

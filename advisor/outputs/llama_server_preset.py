@@ -6,7 +6,7 @@ is a key; a key that it does not know makes it exit, so keys are held against th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from advisor.errors import OutputError
 from advisor.gguf_header.errors import excerpt
@@ -53,6 +53,20 @@ class LlamaServerPreset(Format):
                 wanted.refuse(f"{name} '{excerpt(text)}' cannot be written, {MAKES_COMMENT}")
             found[(model.id, key)] = text
         return found
+
+    def grouped(self, sets: Mapping[str, Sequence[str]]) -> tuple[dict[Slot, Value], list[str]]:
+        """Nothing: the router takes `models-max` out of every section (server-models.cpp, unset_reserved_args).
+
+        It is an option of the router's own command line, or LLAMA_ARG_MODELS_MAX; llama.cpp's config.ini has it too.
+        """
+        if not sets:
+            return {}, []
+        name, ids = max(sets.items(), key=lambda each: len(each[1]))
+        return {}, [
+            f"start llama-server's router with --models-max {len(ids)} (or LLAMA_ARG_MODELS_MAX={len(ids)}), which a "
+            f"preset cannot say and a target llama-config-ini can: the {len(ids)} models of the set {excerpt(name)} "
+            "then stay loaded, and a model that is not in it takes the place of one of them."
+        ]
 
     def _parse(self, text: str) -> dict[Slot, Value]:
         return {slot: row.value for slot, row in _GRAMMAR.winners(_GRAMMAR.scan(text)).items()}

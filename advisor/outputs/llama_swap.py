@@ -1,13 +1,14 @@
 """llama-swap: a file of our own in its config folder (`-config-dir`), merged there with the user's.
 
 Format facts: llama-swap v250, read, not run. An id in two files is an error that stops it, so ids that stand in the
-user's files are left out. `cmd` is split like a shell does, without a shell; ${...} are its macros and cannot be
-escaped.
+user's files are left out, and groups too. `cmd` is split like a shell does, without a shell; ${...} are its macros and
+cannot be escaped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from advisor.errors import OutputError
 from advisor.gguf_header.errors import excerpt
@@ -19,14 +20,59 @@ from advisor.outputs.shape import LEAF, Keys, slots_in
 from advisor.outputs.types import Gone, OutputModel, Slot, Value
 from advisor.outputs.wanted import ALL_SETTINGS, Wanted, spelled_out
 from advisor.outputs.yaml_text import data_of, edit_yaml, spelled_yaml
+from advisor.records import NamedTuple
 
-_SHAPE = Keys(None, {"models": Keys(Keys(LEAF))})
+_ROUTING = ("routing", "router", "settings", "groups")  # where groups stand since llama-swap has a choice of routers
+_LEGACY = ("groups",)  # where they stood before; one config may not have both (internal/config/load.go)
+_GROUPS = Keys(Keys(LEAF))
+_SHAPE = Keys(
+    None,
+    {
+        "models": Keys(Keys(LEAF)),
+        "groups": _GROUPS,
+        "routing": Keys(None, {"router": Keys(None, {"settings": Keys(None, {"groups": _GROUPS})})}),
+    },
+)
+
+
+class Beside(NamedTuple):
+    """What the user's own files of the config folder hold: ids and aliases, groups by name, how models are routed."""
+
+    ids: frozenset[str] = frozenset()
+    groups: Mapping[str, frozenset[str]] = {}
+    legacy: bool = False  # groups stand at the top
+    matrix: bool = False  # a matrix of sets decides, no groups
+
+    def and_in(self, text: str) -> Beside:
+        """With one file more. Raises OutputError for other text."""
+        data = data_of(text, LlamaSwap.title)
+        slots = slots_in(data, _SHAPE)
+        grouped = [slot for slot in slots if slot[0] != "models"]
+        members = {
+            slot[-2]: frozenset(each for each in slots[slot] if isinstance(each, str))
+            for slot in grouped
+            if slot[-1] == "members" and isinstance(slots[slot], list)
+        }
+        return Beside(
+            self.ids | ids_in(text),
+            {**self.groups, **dict.fromkeys((slot[-2] for slot in grouped), frozenset()), **members},
+            self.legacy or bool(_below(data, _LEGACY)),
+            self.matrix or bool(_below(data, ("matrix",))) or _below(data, ("routing", "router", "use")) == "matrix",
+        )
+
+
+def _below(data: Any, path: Sequence[str]) -> Any:
+    for key in path:
+        data = data.get(key) if isinstance(data, Mapping) else None
+    return data
 
 
 def ids_in(text: str) -> frozenset[str]:
     """The model ids and aliases that a config file of llama-swap holds. Raises OutputError for other text."""
     found: set[str] = set()
     for slot, value in slots_in(data_of(text, LlamaSwap.title), _SHAPE).items():
+        if slot[0] != "models":
+            continue
         found.add(slot[1])
         if slot[2] == "aliases" and isinstance(value, list):
             found |= {alias for alias in value if isinstance(alias, str)}
@@ -40,16 +86,19 @@ class LlamaSwap(Format):
     title = "llama-swap"
     new_text = "# managed by advisor; edits are detected and kept\n"
 
-    def __init__(self, taken: Collection[str] = (), program: str = "llama-server") -> None:
-        self._taken, self._program = frozenset(taken), program
+    def __init__(
+        self, taken: Collection[str] = (), program: str = "llama-server", beside: Beside | None = None
+    ) -> None:
+        self._beside = beside or Beside(frozenset(taken))
+        self._taken, self._program = self._beside.ids, program
 
     def without(self, ids: Collection[str]) -> LlamaSwap:
         """The same for a folder in whose other files these ids stand."""
-        return LlamaSwap(ids, self._program)
+        return LlamaSwap((), self._program, self._beside._replace(ids=frozenset(ids)))
 
     def started_by(self, program: str) -> LlamaSwap:
         """The same with another llama-server, a path."""
-        return LlamaSwap(self._taken, program)
+        return LlamaSwap((), program, self._beside)
 
     def expresses(self) -> frozenset[str]:
         """Everything: the command is llama-server's."""
@@ -97,6 +146,30 @@ class LlamaSwap(Format):
                 found.pop(slot, None)
         return found
 
+    def grouped(self, sets: Mapping[str, Sequence[str]]) -> tuple[dict[Slot, Value], list[str]]:
+        """A group for each set: its models stay loaded together (swap: false), others do not come beside them."""
+        found: dict[Slot, Value] = {}
+        said = []
+        above = _LEGACY if self._beside.legacy else _ROUTING
+        elsewhere = {each: name for name, members in self._beside.groups.items() for each in members}
+        for name, ids in sets.items():
+            other = next((each for each in ids if each in elsewhere), None)
+            why = None
+            if self._beside.matrix:
+                why = f"the config folder routes by a matrix; add {excerpt(' & '.join(ids))} to its sets yourself"
+            elif name in self._beside.groups:
+                why = "a group of that name stands in another file of the config folder; rename one of the two"
+            elif other is not None:
+                why = f"{excerpt(other)} is in your group {excerpt(elsewhere[other])}, and a model can be in one only"
+            elif "${" in name or not name.isprintable():
+                why = "its name cannot be written; give it another"
+            if why is not None:
+                said.append(f"llama-swap gets no group for the set {excerpt(name)}: {why}.")
+                continue
+            group = {"swap": False, "exclusive": True, "members": list(ids)}
+            found |= {(*above, name, key): value for key, value in group.items()}
+        return found, said
+
     def _parse(self, text: str) -> dict[Slot, Value]:
         return slots_in(data_of(text, self.title), _SHAPE)
 
@@ -109,7 +182,17 @@ class LlamaSwap(Format):
     def validate(self, text: str) -> None:
         """Also: every model has a command, and none has a taken id. Raises OutputError."""
         parsed = self.parse(text)
-        for model_id in {slot[1] for slot in parsed}:
+        if {"groups", "routing"} <= {slot[0] for slot in parsed}:
+            raise OutputError(
+                "llama-swap stops where groups stand both at the top and below routing.router; move yours to routing."
+            )
+        members = [each for slot, value in parsed.items() if slot[-1] == "members" for each in value or ()]
+        twice = next((each for each in members if members.count(each) > 1), None)
+        if twice is not None:
+            raise OutputError(
+                f"llama-swap's model '{excerpt(str(twice))}' is in two groups; take it out of one of them."
+            )
+        for model_id in {slot[1] for slot in parsed if slot[0] == "models"}:
             command = parsed.get(("models", model_id, "cmd"))
             if not isinstance(command, str) or not command.strip():
                 raise OutputError(f"llama-swap's model '{excerpt(model_id)}' has no cmd; take it out or give it one.")

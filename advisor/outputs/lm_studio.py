@@ -52,6 +52,10 @@ class LmStudio(Format):
         return ALL_SETTINGS - {"tensor_overrides", "split_mode", "tensor_split", "main_gpu", "swa_full", "op_offload",
                                "repack"}  # fmt: skip
 
+    def fixed(self) -> Mapping[str, Value]:
+        """A projector is on the GPU."""
+        return {"mmproj_offload": True}
+
     def file_name(self, model: OutputModel) -> str:
         """`PUBLISHER/REPO/FILE.gguf.json`, from the model's place in LM Studio's folder."""
         parts = model.model_path.split(os.sep)
@@ -71,7 +75,7 @@ class LmStudio(Format):
             wanted.refuse("it does not know this cache type; choose another")
         wanted.one_device()
         wanted.drop("ctx-size", "flash-attn", "cache-type-k", "cache-type-v", "batch-size", "ubatch-size", "parallel",
-                    "kv-unified", "fit", "fit-target", "n-gpu-layers", "cache-ram")  # fmt: skip
+                    "kv-unified", "fit", "fit-target", "n-gpu-layers", "cache-ram", "ctx-checkpoints")  # fmt: skip
         mmproj = wanted.take("mmproj")
         if mmproj is not None and os.path.dirname(mmproj) != os.path.dirname(model.model_path):
             wanted.refuse("it loads a projector from the model's own folder only; link it there")

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from advisor.errors import OutputError
 from advisor.gguf_header.errors import excerpt
+from advisor.memory.types import MemoryPlan
 from advisor.outputs.base import Format
 from advisor.outputs.carry import plain_file_name
 from advisor.outputs.line_text import edit_lines, spelled_lines
@@ -32,6 +33,24 @@ class Service(NamedTuple):
     kv_cache_type: str = "f16"
     num_parallel: int = 1
     cache_ram_mib: int | None = None
+
+
+def in_ollamas_words(plan: MemoryPlan) -> str:
+    """The settings of a plan as Ollama spells them: parameters of the model, variables of the service."""
+    settings = plan.settings
+    own = {
+        "num_ctx": settings.n_ctx // settings.n_parallel,
+        "num_gpu": settings.n_gpu_layers if plan.devices else 0,
+        "num_batch": settings.n_batch,
+    }
+    service = {"OLLAMA_NUM_PARALLEL": str(settings.n_parallel)}
+    if settings.cache_type_k != "f16" or settings.cache_type_v != "f16":
+        service = {"OLLAMA_FLASH_ATTENTION": "1", "OLLAMA_KV_CACHE_TYPE": settings.cache_type_k, **service}
+    if not settings.beside.mmproj_offload:  # llama-server inherits the service's variables
+        service["LLAMA_ARG_MMPROJ_OFFLOAD"] = "false"
+    words = (", ".join(f"{name} {value}" for name, value in own.items()),
+             ", ".join(f"{name}={value}" for name, value in service.items()))  # fmt: skip
+    return f"In Ollama: {words[0]}; for the service {words[1]}."
 
 
 def derived_tag(base: str) -> str:
@@ -78,7 +97,8 @@ class Ollama(Format):
         if settings.n_batch != settings.n_ubatch:
             wanted.refuse("its num_batch is both batch and micro-batch; give -b and -ub the same")
         wanted.drop("ctx-size", "flash-attn", "cache-type-k", "cache-type-v", "batch-size", "ubatch-size", "parallel",
-                    "kv-unified", "fit", "fit-target", "cache-ram", "mmproj", "embeddings")  # fmt: skip
+                    "kv-unified", "fit", "fit-target", "cache-ram", "ctx-checkpoints", "mmproj",
+                    "embeddings")  # fmt: skip
         found: dict[str, Value] = {"num_ctx": settings.n_ctx // settings.n_parallel}
         layers = wanted.number("n-gpu-layers")
         if wanted.exact:

@@ -56,7 +56,9 @@ class RamaLama(Format):
         if not wanted.exact:
             wanted.refuse("it cannot leave the layers to the engine; choose the exact mode")
         wanted.one_device()
-        wanted.drop("ctx-size", "flash-attn", "parallel", "kv-unified", "batch-size", "fit", "cache-ram")
+        wanted.drop(
+            "ctx-size", "flash-attn", "parallel", "kv-unified", "batch-size", "fit", "cache-ram", "ctx-checkpoints"
+        )
         if dict(model.options).get("flash-attn") == "off":
             wanted.refuse("flash attention cannot be switched off there; plan with -fa auto")
         found: dict[Slot, Value] = {("ramalama", "ctx_size"): wanted.settings.n_ctx}

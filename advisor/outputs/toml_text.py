@@ -26,7 +26,7 @@ def data_of(text: str, title: str) -> dict[str, Any]:
     """The whole document. Raises OutputError for text that is no TOML."""
     try:
         return tomli.loads(text)
-    except (tomli.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # TOMLDecodeError is a ValueError, as int's for many digits
         raise OutputError(f"this is no config of {title}: {excerpt(str(error))}; correct it.") from None
 
 
@@ -62,7 +62,7 @@ def _scan(text: str) -> list[Row]:
 def _is_value(text: str) -> bool:
     try:
         tomli.loads(f"v = {text}")
-    except tomli.TOMLDecodeError:
+    except ValueError:
         return False
     return True
 

@@ -55,6 +55,12 @@ class Output(Protocol):
     def together(self, own: Mapping[str, Mapping[Slot, Value]]) -> dict[Slot, Value]:
         """`slots` from what `one` said of each model, by id. Raises OutputError for what cannot stand together."""
 
+    def grouped(self, sets: Mapping[str, Sequence[str]]) -> tuple[dict[Slot, Value], list[str]]:
+        """What keeps the models of each set (by its name: ids, the main one first) loaded at the same time.
+
+        The slots, and what has to be said besides: what the file cannot carry.
+        """
+
     def parse(self, text: str) -> Mapping[Slot, Value]:
         """Every value that stands where slots can be, the user's own included. Raises OutputError for other text."""
 

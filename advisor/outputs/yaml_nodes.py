@@ -36,14 +36,12 @@ def document(text: str, title: str) -> Document:
             f"this is no config of {title}: line {line} begins with a byte order mark (U+FEFF), which programs take in "
             "different ways; remove it."
         )
-    simple = read_simple(text, lambda part: Piece(*by_ruamel(part)))
-    if simple is not None:
-        return Document(*simple)
     try:
-        return by_ruamel(text)
+        simple = read_simple(text, lambda part: Piece(*by_ruamel(part)))
+        return Document(*simple) if simple is not None else by_ruamel(text)
     except OutputError:
         raise
-    except Exception as error:  # ruamel raises errors of many kinds on broken text
+    except Exception as error:  # ruamel raises errors of many kinds on broken text, int one for many digits
         reason = " ".join(str(error).split()) or type(error).__name__
         raise OutputError(f"this is no config of {title}: {excerpt(reason)}; correct it.") from None
 

@@ -6,11 +6,14 @@ import json
 import re
 from typing import Any
 
+from advisor.errors import OutputError
+from advisor.gguf_header.errors import excerpt
 from advisor.outputs.types import Value
 
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./\\$-]*")  # no text that YAML 1.1 or 1.2 takes for a number, date or time
 _WORDS = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null", "inf", "nan"))
 _MAX_PLAIN = 200
+MAX_KEY = 1000  # YAML: at most 1,024 characters up to its colon
 
 
 def is_plain(text: str) -> bool:
@@ -43,8 +46,11 @@ def scalar(value: Value, like: str = "") -> str:
 
 
 def key(text: str) -> str:
-    """A key; one that is no plain word in quotes."""
-    return scalar(text)
+    """A key; one that is no plain word in quotes. Raises OutputError for one that readers would not take for a key."""
+    written = scalar(text)
+    if len(written) > MAX_KEY:
+        raise OutputError(f"'{excerpt(text)}' is too long for a key of YAML; rename it.")
+    return written
 
 
 def in_brackets(value: Value) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from advisor.outputs.tree_text import Entry, Node
-from advisor.outputs.yaml_scalars import is_plain
+from advisor.outputs.yaml_scalars import MAX_KEY, is_plain
 from advisor.records import NamedTuple
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+\Z")
@@ -106,7 +106,7 @@ class _Reader:
     def entry(self, head: int, end: int, indent: int, level: int) -> tuple[str, Any, Entry]:
         content, start = self.contents[head], self.starts[head]
         match = _KEY.match(content)
-        if match is None:
+        if match is None or len(match[1]) > MAX_KEY:
             raise _Complex
         key = _scalar(match[1])
         if not isinstance(key, str):

@@ -5,6 +5,7 @@ from typing import Any
 
 from advisor.errors import RuleError
 from advisor.ggml_types import BY_NAME
+from advisor.gguf_header.errors import excerpt
 from advisor.records import NamedTuple
 from advisor.rulebook import either
 
@@ -143,7 +144,7 @@ def parse_quants(document: Mapping[str, Any], file: str = "quants.toml") -> Quan
     def type_id(name: str, where: str) -> int:
         kind = BY_NAME.get(name.lower())
         if kind is None:
-            raise RuleError(f"{file}: {where} names the ggml type '{name}', which does not exist.")
+            raise RuleError(f"{file}: {where} names the ggml type '{excerpt(name)}', which does not exist.")
         return kind.id
 
     def choices(entry: object, where: str) -> tuple[Choice, ...]:

@@ -1,5 +1,7 @@
 """What may be used: per device and of system memory, and whether a plan stays within it."""
 
+from collections.abc import Mapping
+
 from advisor.host import HostSnapshot
 from advisor.memory.types import MemoryPlan
 from advisor.recommend.policy import Policy
@@ -16,6 +18,7 @@ class DeviceBudget(NamedTuple):
     usable_bytes: int
     unified: bool
     private_bytes: int  # of a unified device: what is not system RAM (an APU's carve-out)
+    backend: str = "cuda"
 
 
 class Budget(NamedTuple):
@@ -65,6 +68,7 @@ def make_budget(
                 usable_bytes=max(free - margin, 0),
                 unified=device.memory_kind == "unified",
                 private_bytes=device.total_bytes - device.shared_bytes if device.shared_bytes is not None else 0,
+                backend=device.backend,
             )
         )
     ram = host.ram
@@ -101,6 +105,43 @@ def shortfalls(plan: MemoryPlan, budget: Budget) -> tuple[Shortfall, ...]:
     if over > 0:
         found.append(Shortfall("host", over))
     return tuple(sorted(found, key=lambda short: -short.over_bytes))
+
+
+class ServerCaches(NamedTuple):
+    """What the server may keep in system memory over time, None = its default is well."""
+
+    cache_ram_mib: int | None
+    n_ctx_checkpoints: int | None
+
+    def applied(self, extras: Mapping[str, int], checkpoints: int) -> dict[str, int]:
+        """A plan's `extras` with these limits; `checkpoints`: how many a slot would come to keep without."""
+        kept, states = extras["prompt_cache_bytes"], extras["context_checkpoints_bytes"]
+        if self.cache_ram_mib is not None:
+            kept = self.cache_ram_mib << 20
+        if self.n_ctx_checkpoints is not None:
+            states = states // checkpoints * self.n_ctx_checkpoints
+        return {**extras, "prompt_cache_bytes": kept, "context_checkpoints_bytes": states}
+
+
+def server_caches(plan: MemoryPlan, budget: Budget, checkpoints: int) -> ServerCaches:
+    """Limits that keep saved prompts and checkpoints within what the plan leaves of system memory.
+
+    Checkpoints come first, up to half of what is left: without them a changed prompt is read again from its beginning.
+    Saved prompts get half of the rest, since both are filled while other programs need memory as well.
+    `checkpoints`: how many a slot comes to keep, see `checkpoints_of_slot`.
+    """
+    left = -host_over_bytes(plan, budget)
+    kept, states = plan.host.extras["prompt_cache_bytes"], plan.host.extras["context_checkpoints_bytes"]
+    if left < 0:  # what does not fit needs more than this
+        return ServerCaches(None, None)
+    count = None
+    room = left // 2 if kept else left
+    if states > room:
+        count = room // (states // checkpoints)
+        states = states // checkpoints * count
+    if 0 < kept > left - states:
+        return ServerCaches(((left - states) // 2 >> 20) // 256 * 256, count)
+    return ServerCaches(None, count)
 
 
 def surely_over(least: MemoryPlan, budget: Budget, *, host: bool = True) -> bool:

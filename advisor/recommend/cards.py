@@ -12,6 +12,7 @@ from advisor.recommend.recommendation import Note, Recommendation
 from advisor.recommend.search import Found, Search, Wishes
 from advisor.recommend.words import layers_text, pace_text, tokens_text
 from advisor.records import NamedTuple
+from advisor.units import format_bytes
 
 if TYPE_CHECKING:
     from advisor.quants.rules import QuantRules
@@ -28,6 +29,18 @@ class Team(NamedTuple):
     def cost(self) -> float:
         """Of the best candidate; without one infinite."""
         return self.found.pool[0].cost if self.found.pool else float("inf")
+
+    @property
+    def idle(self) -> int:
+        """GPUs that the best candidate gives nothing."""
+        used = set(self.found.pool[0].judged.plan.placement) if self.found.pool else set()
+        return sum(index not in used for index in range(len(self.devices)))
+
+    @property
+    def used(self) -> tuple[Device, ...]:
+        """The GPUs that the best candidate puts something on."""
+        plans = self.found.pool[0].judged.plan.devices if self.found.pool else ()
+        return tuple(device for device, plan in zip(self.devices, plans, strict=False) if plan.planned_bytes)
 
 
 def recommend_on(
@@ -46,6 +59,7 @@ def recommend_on(
     pinned = wishes.pinned
 
     searches: dict[tuple[Device, ...], Search] = {}
+    tried: list[Team] = []
 
     def search_on(devices: tuple[Device, ...]) -> Search:
         if devices not in searches:
@@ -56,8 +70,12 @@ def recommend_on(
             searches[devices] = Search(evaluator, policy, intent, wishes)
         return searches[devices]
 
-    def searched(devices: tuple[Device, ...]) -> Team:
-        return Team(devices, search_on(devices), search_on(devices).run())
+    def searched(devices: tuple[Device, ...], *, whatever: bool = False) -> Team:
+        # of the whole machine something is told even where some of its cards do better
+        known = float("inf")
+        if devices != host.devices and not whatever:
+            known = min((one.cost for one in tried), default=known)
+        return Team(devices, search_on(devices), search_on(devices).run(known))
 
     def bound(devices: tuple[Device, ...]) -> float:
         evaluator = search_on(devices).evaluator
@@ -65,7 +83,6 @@ def recommend_on(
         return least_cost(search_on(one.devices)) if one is not None else 0.0
 
     by_number = pinned.tensor_split or pinned.main_gpu or pinned.split_mode or pinned.tensor_overrides
-    tried: list[Team] = []
     if len(host.devices) > 1 and not by_number and pinned.n_gpu_layers != 0:
         teams = [(device,) for device in distinct(host.devices)] + groups(host.devices) + [host.devices]
         bounds = {team: bound(team) for team in teams}
@@ -83,7 +100,13 @@ def recommend_on(
         alone = searched(())
         if alone.found.pool:
             tried.append(alone)
-    best = min(tried, key=lambda one: (one.cost, -len(one.devices)))
+    best = min(tried, key=lambda one: (one.cost, one.idle, -len(one.devices)))
+    if not by_number and 0 < len(best.used) < len(best.devices):
+        # an empty card would still hold a backend, and make all hold copies of the inputs
+        fewer = searched(best.used, whatever=True)  # as good is good enough
+        if fewer.cost <= best.cost:
+            best = fewer
+            tried.append(fewer)
     if not best.found.pool:
         best = next((one for one in tried if one.devices == host.devices), best)
     # nothing on the GPUs: what a smaller quantization could do there is still worth a word
@@ -127,4 +150,10 @@ def _left_out(left: list[Device], best: Team, whole: Team | None, more: Judged |
         other = whole.found.pool[0]
         layers = layers_text(best.search.spec, other.judged)
         why = f"with {them} {layers}, {tokens_text(other.judged.plan.settings)}, {pace_text(other.speed)}"
+        ids = {device.id for device in left}
+        fixed = sum(p.compute.high + p.overhead_bytes for p in other.judged.plan.devices if p.id in ids)
+        if fixed:
+            why += f", and {format_bytes(fixed)} of {them} would go to buffers and the backend whatever lies there"
+        else:
+            why = f"the model would put nothing on {them}"
     return Note("cards_left_out", f"{names} {'are' if len(left) > 1 else 'is'} left out: {why}.")

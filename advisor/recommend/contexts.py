@@ -78,6 +78,7 @@ def table_basis(search: Search, chosen: Judged, pairs: list[tuple[str, str]]) ->
             base = base._replace(
                 n_gpu_layers=settings.n_gpu_layers,
                 n_cpu_moe=settings.n_cpu_moe or None,
+                tensor_overrides=chosen.request.tensor_overrides,
                 n_ubatch=chosen.request.n_ubatch,
                 tensor_split=chosen.request.tensor_split,
             )

@@ -6,6 +6,7 @@ exactly; between them compute buffers are interpolated, as the search itself doe
 
 from collections.abc import Callable
 
+from advisor.memory.placement import one_block
 from advisor.memory.types import DevicePlan, HostPlan
 from advisor.recommend.budget import shared_bytes
 from advisor.recommend.contexts import ContextRow, context_row, pair_name, table_basis
@@ -210,7 +211,8 @@ def speed_curves(search: Search, chosen: Judged) -> SpeedCurves | None:
     settings = chosen.plan.settings
     in_part = settings.n_gpu_layers < every  # then the chosen blocks keep their experts where they are
     base = search.open_split(chosen.request)._replace(
-        n_cpu_moe=(settings.n_cpu_moe or None) if in_part else pinned.n_cpu_moe
+        n_cpu_moe=(settings.n_cpu_moe or None) if in_part else pinned.n_cpu_moe,
+        tensor_overrides=pinned.tensor_overrides,
     )
 
     def layers(count: int) -> RequestedSettings:
@@ -225,8 +227,9 @@ def speed_curves(search: Search, chosen: Judged) -> SpeedCurves | None:
         curves.append(_speed_curve(search, "experts", experts, spec.n_layer_all))
     speed = search.evaluator.speed(chosen, search.intent)
     moves, count = "layers", settings.n_gpu_layers
-    if settings.n_cpu_moe and len(curves) > 1 and not in_part:
-        moves, count = "experts", spec.n_layer_all - settings.n_cpu_moe
+    in_parts = {one_block(override.pattern) for override in settings.tensor_overrides}  # blocks, not wholly on a GPU
+    if (settings.n_cpu_moe or in_parts) and len(curves) > 1 and not in_part:
+        moves, count = "experts", spec.n_layer_all - settings.n_cpu_moe - len(in_parts)
     rate = speed.decode_tokens_per_s if spec.has_logits else speed.prefill_tokens_per_s
     return SpeedCurves(
         n_layers=every,

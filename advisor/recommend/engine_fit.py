@@ -52,13 +52,16 @@ class Fitted(NamedTuple):
 
 def used_bytes(plan: MemoryPlan) -> list[int]:
     """Per device what the engine's own accounting holds: weights, cache and compute buffers."""
-    return [device.weights_bytes + device.cache_bytes + device.compute.high for device in plan.devices]
+    return [device.weights_bytes + device.cache_bytes + device.compute.value for device in plan.devices]
 
 
 def fit_context(plan_of: PlanOf, spec: ModelSpec, base: RequestedSettings, targets: Sequence[int]) -> tuple[int, bool]:
     """(context, whether the rules stop there) with everything on the devices; `targets`: bytes to use per device."""
     slots = base.n_parallel or 1
     most, least = spec.n_ctx_train * slots, FLOOR_N_CTX * slots
+    if base.n_ctx is not None:  # what the user has set it leaves alone, 0 (all of it) too
+        plan = plan_of(base)
+        return plan.settings.n_ctx, all(a <= b for a, b in zip(used_bytes(plan), targets, strict=True))
     used = used_bytes(plan_of(base._replace(n_ctx=most)))
     if all(a <= b for a, b in zip(used, targets, strict=True)):
         return most, True

@@ -60,12 +60,14 @@ class Evaluator:
         )  # fmt: skip
         self._judged: dict[RequestedSettings, Judged] = {}
         self._least: dict[RequestedSettings, Judged] = {}
+        self._resolved: dict[RequestedSettings, RunSettings] = {}
         self._room: dict[RequestedSettings, list[int]] = {}
         self._n_sketched = 0
 
     def share(self, other: "Evaluator") -> None:
         """Share with the evaluator of the same model on another set of GPUs what does not depend on these."""
         self._planner.share(other._planner)
+        self._speed.share(other._speed)
 
     def flash_attn(self, request: RequestedSettings) -> bool:
         """Whether flash attention ends up on for a candidate."""
@@ -95,6 +97,18 @@ class Evaluator:
             known = Judged(request, plan, shortfalls(plan, self.budget))
         return known
 
+    def far_over(self, request: RequestedSettings) -> bool:
+        """Whether a sketch is over by more than it can be wrong: by half of the compute buffers that it draws.
+
+        False where nothing is known yet to draw from.
+        """
+        if request in self._judged or not self._planner.can_sketch(self._resolve(request)):
+            return False
+        drawn = self.sketch(request)
+        compute = {device.id: device.compute.high for device in drawn.plan.devices}
+        compute["host"] = drawn.plan.host.compute.high
+        return any(short.over_bytes > compute[short.device] // 2 for short in drawn.shorts)
+
     def least(self, request: RequestedSettings) -> Judged:
         """As `judge` without compute buffers: what does not fit here does not fit at all. Costs next to nothing."""
         known = self._least.get(request)
@@ -122,15 +136,31 @@ class Evaluator:
         """
         settings = self._resolve(request)
         whole = settings.n_gpu_layers > self.spec.n_layer_all
-        alike = request._replace(n_gpu_layers=whole, n_cpu_moe=settings.n_cpu_moe > 0, cpu_moe=None)
+        experts = settings.n_cpu_moe > 0 or bool(settings.tensor_overrides)
+        alike = request._replace(n_gpu_layers=whole, n_cpu_moe=experts, cpu_moe=None, tensor_overrides=())
         layers = self._planner.bytes_by_layer(settings)[max(self.spec.n_layer_all + 1 - settings.n_gpu_layers, 0) :]
         room = self._room.get(alike)
         if room is None:  # compute buffers hardly change with the number of layers
             room = [max(limit.usable_bytes, 0) for limit in self.budget.devices]
-            plans = self.sketch(self._dealt(request, layers, room)).plan.devices
-            room = [max(n - plan.compute.high - plan.overhead_bytes, 0) for n, plan in zip(room, plans, strict=True)]
+            beside = self._planner.beside_layers(self._resolve(self._dealt(request, layers, room)))
+            room = [max(n - taken, 0) for n, taken in zip(room, beside, strict=True)]
             self._room[alike] = room
         return self._dealt(request, layers, room)
+
+    def bytes_by_layer(self, request: RequestedSettings) -> Sequence[int]:
+        """Weights and cache of each block, and last the output, on a GPU."""
+        return self._planner.bytes_by_layer(self._resolve(request))
+
+    def matched_bytes(self, block: int, pattern: str) -> int:
+        """What the tensors of a block that a pattern finds take on a GPU."""
+        return self._planner.matched_bytes(block, pattern)
+
+    def room_beside(self, judged: Judged) -> list[int]:
+        """What each GPU has for layers when compute buffers and the backend take what they do in `judged`."""
+        return [
+            max(limit.usable_bytes - plan.planned_bytes + plan.weights_bytes + plan.cache_bytes, 0)
+            for limit, plan in zip(self.budget.devices, judged.plan.devices, strict=True)
+        ]
 
     def _dealt(self, request: RequestedSettings, layers: Sequence[int], room: Sequence[int]) -> RequestedSettings:
         counts = deal(layers, fastest_first(layers, room, self.read_rates))
@@ -139,8 +169,12 @@ class Evaluator:
         return request._replace(tensor_split=tuple(float(count) for count in counts)) if any(counts) else request
 
     def _resolve(self, request: RequestedSettings) -> RunSettings:
-        n_devices = len(self.host.devices)
-        return resolve_settings(request, self.spec, self.engine, tool=self._tool, n_devices=n_devices)
+        known = self._resolved.get(request)
+        if known is None:
+            n_devices = len(self.host.devices)
+            known = resolve_settings(request, self.spec, self.engine, tool=self._tool, n_devices=n_devices)
+            self._resolved[request] = known
+        return known
 
     @property
     def read_rates(self) -> tuple[float, ...]:
@@ -168,6 +202,11 @@ class Evaluator:
     def constants(self) -> Constants:
         """What the speeds rest on."""
         return self._speed.constants
+
+    @property
+    def beside(self) -> "Beside | None":
+        """What is loaded beside the model."""
+        return self._beside
 
     def tokens_per_s(self, judged: Judged, depth: int) -> float:
         """Decode speed of a candidate with `depth` tokens in the cache."""
@@ -202,10 +241,12 @@ def deal(layer_bytes: Sequence[int], room_bytes: Sequence[int]) -> list[int]:
     for room in room_bytes:
         end += room
         ends.append(end * total / rooms)
-    at = 0
+    at, device, last = 0, 0, len(ends) - 1
     for n_bytes in layer_bytes:
         middle = at + n_bytes / 2
-        counts[next((index for index, end in enumerate(ends) if middle < end), len(ends) - 1)] += 1
+        while device < last and middle >= ends[device]:
+            device += 1
+        counts[device] += 1
         at += n_bytes
     return counts
 
@@ -262,5 +303,5 @@ def lack(n_ctx: int, intent: Intent, policy: Policy, n_ctx_train: int) -> float:
 
 def lossiness(policy: Policy, cache_type_k: str, cache_type_v: str) -> float:
     """What the cache's types make of the cost."""
-    factor = policy.cache_factor
-    return max(factor.get(cache_type_k, 2.0), factor.get(cache_type_v, 2.0))
+    keys, values = policy.key_factor or policy.cache_factor, policy.value_factor or policy.cache_factor
+    return max(keys.get(cache_type_k, 2.0), values.get(cache_type_v, 2.0))

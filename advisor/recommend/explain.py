@@ -185,7 +185,10 @@ def rejected(search: Search, best: Ranked) -> list[Rejected]:
             steps.append(("longer_context", tokens_text(settings, longer), request._replace(n_ctx=longer)))
     if settings.cache_type_k != "f16" and not search.wishes.pinned.cache_type_k:
         steps.append(("f16_cache", "an f16 cache", request._replace(cache_type_k="f16", cache_type_v="f16")))
-    if settings.n_cpu_moe and search.wishes.pinned.n_cpu_moe is None:
+    if request.tensor_overrides and not search.wishes.pinned.tensor_overrides:
+        whole = request._replace(tensor_overrides=())
+        steps.append(("more_experts", "the rest of the experts that are on the GPU in part", whole))
+    elif settings.n_cpu_moe and search.wishes.pinned.n_cpu_moe is None:
         steps.append(
             (
                 "more_experts",
@@ -238,17 +241,18 @@ def fixes(
     over = before.shorts[0].over_bytes if before.shorts else 0
     out: list[Fix] = []
 
-    def offer(change: str, request: object, costs: str) -> None:
+    def offer(change: str, request: object, costs: str, lost_n_ctx: int = 0) -> None:
         judged = search.judge(request)  # type: ignore[arg-type]
         after = _need_at(judged, place)
         if need - after > 0:
-            out.append(Fix(change, need - after, costs, judged.fits))
+            out.append(Fix(change, need - after, costs, judged.fits, lost_n_ctx=lost_n_ctx))
 
     settings = before.plan.settings
     if settings.cache_type_k == "f16" and search.cache_allowed("q8_0"):
         offer("-ctk q8_0 -ctv q8_0", wished._replace(cache_type_k="q8_0", cache_type_v="q8_0"), "near lossless")
     for n_ctx in _shorter_contexts(contexts, settings.cache_type_k, settings.n_ctx, search.slots):
-        offer(f"-c {n_ctx}", wished._replace(n_ctx=n_ctx), f"{settings.n_ctx - n_ctx:,} tokens less context")
+        lost = settings.n_ctx - n_ctx
+        offer(f"-c {n_ctx}", wished._replace(n_ctx=n_ctx), f"{lost:,} tokens less context", lost)
     if settings.n_parallel > 1:
         offer("-np 1", wished._replace(n_parallel=1), "one conversation at a time")
     if settings.n_ubatch > 256:

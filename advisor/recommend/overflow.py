@@ -7,14 +7,14 @@ from advisor.recommend.recommendation import Note
 from advisor.recommend.words import seconds_text
 from advisor.speed import Speed
 from advisor.speed.beyond import spilled_seconds, streaming_seconds
-from advisor.units import format_bytes
+from advisor.units import KIB, MIB, format_bytes
 
 _GIB = 1 << 30
 # how a system lets a GPU take more of its memory than by default
 _RAISED_BY = {
-    "metal": "sudo sysctl iogpu.wired_limit_mb=N",
-    "rocm": "the kernel parameter ttm.pages_limit=N (pages of 4 KiB)",
-    "vulkan": "the kernel parameter ttm.pages_limit=N (pages of 4 KiB) on AMD",
+    "metal": ("sudo sysctl iogpu.wired_limit_mb={n}", MIB),
+    "rocm": ("the kernel parameter ttm.pages_limit={n} (pages of 4 KiB)", 4 * KIB),
+    "vulkan": ("the kernel parameter ttm.pages_limit={n} (pages of 4 KiB) on AMD", 4 * KIB),
 }
 
 
@@ -76,6 +76,8 @@ def _spilling(evaluator: Evaluator, judged: Judged, speed: Speed) -> list[Note]:
             f"{' and '.join(tight)} will be nearly full: if another program takes memory, Windows moves a part of the "
             f"model to system memory without a word, and answers become several times slower."
         )
+        if any(device.backend == "cuda" for device in host.devices):
+            text += " 'Prefer No Sysmem Fallback' in the NVIDIA Control Panel makes it fail instead."
         return [Note("windows_may_spill", text, "policy.toml: margins.windows_or_wsl_at_least")]
     return []
 
@@ -90,11 +92,13 @@ def _shared(evaluator: Evaluator, judged: Judged) -> list[Note]:
         on_cpu = judged.plan.host.weights_bytes + judged.plan.host.cache_bytes if judged.plan.read_host_bytes else 0
         over = plan.planned_bytes > limit.usable_bytes
         if (over or on_cpu) and wanted + judged.plan.host.planned_bytes <= evaluator.budget.ram_usable_bytes:
-            how = _RAISED_BY.get(device.backend)
-            if how is not None and evaluator.host.platform in ("linux", "darwin"):
+            how, unit = _RAISED_BY.get(device.backend, ("", 1))
+            if how and evaluator.host.platform in ("linux", "darwin"):
+                everything = plan.planned_bytes + on_cpu
+                how = how.format(n=-(-(everything + limit.margin_bytes) // unit))
                 text = (
                     f"{limit.id} works in system memory but may take only {format_bytes(limit.total_bytes)} of it; "
-                    f"{how} raises that, and there is enough memory for more."
+                    f"{how} lets it hold all {format_bytes(everything)}, and there is enough memory for that."
                 )
                 notes.append(Note("shared_memory_limit", text))
         if judged.fits and wanted > 0 and device.backend != "metal":

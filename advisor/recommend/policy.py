@@ -7,7 +7,22 @@ from advisor.errors import UsageError
 from advisor.records import NamedTuple
 from advisor.speed import Turn
 
+_CACHE_ROW_SCHEMA: dict[str, object] = {
+    "name": "str 1..",
+    "types": ["str 1.."],
+    "backends?": ["str 1.."],
+    "architectures?": ["str 1.."],
+    "keys_only?": "bool",
+    "head_size_from?": "int 1..",
+    "build_from?": "int 0..",
+    "build_below?": "int 0..",
+    "effect": ("fine", "slow_prefill", "slow_decode", "on_cpu", "lossy_keys", "unknown"),
+    "factor": "number 1..",
+    "text": "str 1..",
+}
 _INTENT_SCHEMA: dict[str, object] = {
+    "maximises?": "str 1..",
+    "reasons?": {"*": "str 1.."},
     "floor_n_ctx": "int",
     "comfortable_n_ctx": "int",
     "context_exponent": "number",
@@ -28,6 +43,7 @@ SCHEMA: dict[str, object] = {
     },
     "host": {"margin_bytes": "int", "unified_margin_bytes": "int"},
     "cache_factor": {"*": "number"},
+    "cache_safety?": [_CACHE_ROW_SCHEMA],
     "intents": {"*": _INTENT_SCHEMA},
     "search": {
         "n_ctx_step": "int",
@@ -45,6 +61,8 @@ SCHEMA: dict[str, object] = {
         "typical_weights_share": "number 0.1..1",
         "smaller_quantizations": ["str 1.."],
     },
+    "together": {"most_models": "int 2.."},
+    "beside": {"pictures_per_turn": "number 0..", "draft_acceptance": "number 0..0.99"},
     "warnings": {"dense_cliff_share": "number", "slow_tokens_per_s": "number", "much_loss_below_bits": "number"},
 }
 
@@ -70,13 +88,19 @@ class Policy(NamedTuple):
     cache_factor: Mapping[str, float]
     search: Mapping[str, Any]
     warnings: Mapping[str, float]
+    together: Mapping[str, int]
+    beside: Mapping[str, float]
     intents: Mapping[str, Mapping[str, Any]]
+    cache_safety: tuple[Mapping[str, Any], ...] = ()
+    # `cache_factor` with what is known of a model on a machine, see cache_safety; empty = nothing is
+    key_factor: Mapping[str, float] = {}
+    value_factor: Mapping[str, float] = {}
 
     def intent(self, text: str) -> Intent:
         """The intent of `--for TEXT`: balanced, context, speed, quality or parallel[:N]."""
         name, _, count = text.partition(":")
         table = self.intents.get(name)
-        if table is None or (count and (name != "parallel" or not count.isdigit() or not 0 < int(count) <= 256)):
+        if table is None or (count and (name != "parallel" or not count.isdecimal() or not 0 < int(count) <= 256)):
             known = ", ".join(sorted(self.intents))
             raise UsageError(f"--for '{text}' is unknown; choose one of {known} (parallel takes a count: parallel:4).")
         return Intent(
@@ -99,5 +123,8 @@ def parse_policy(document: Mapping[str, Any]) -> Policy:
         cache_factor=document["cache_factor"],
         search=document["search"],
         warnings=document["warnings"],
+        together=document["together"],
+        beside=document["beside"],
         intents=document["intents"],
+        cache_safety=tuple(document.get("cache_safety", ())),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from advisor.recommend.cache_notes import safety_notes
 from advisor.recommend.contexts import context_table
 from advisor.recommend.evaluate import Evaluator, Judged
 from advisor.recommend.explain import alternatives, fixes, reasons, rejected, summarize, verdict_of
@@ -48,6 +49,12 @@ def recommend_found(
     notes = warnings(
         evaluator.spec, evaluator.engine, wishes.pinned, best.judged.plan, evaluator.budget, best.speed, policy
     )
+    backends = [device.backend for device in evaluator.host.devices]
+    notes += safety_notes(search.cache_rows, best.judged.plan.settings, backends)
+    if evaluator.beside is not None or best.judged.plan.settings.beside.mtp:
+        from advisor.recommend.beside_notes import beside_notes
+
+        notes = [*beside_notes(evaluator, best.judged), *notes]
     smaller = None
     wide = whole or search
     if quants is not None and verdict != "full" and (wide.evaluator.host.devices or not fits):

@@ -42,6 +42,7 @@ class Fix(NamedTuple):
     costs: str
     enough: bool  # alone it makes the wish fit
     tokens_per_s: float = 0.0  # what it would run at, 0 = not worked out
+    lost_n_ctx: int = 0  # tokens of context that it costs
 
 
 class Recommendation(NamedTuple):

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 from advisor.ggml_types import BY_NAME
 from advisor.recommend.budget import surely_over
-from advisor.recommend.chain import Chain, chain_of
+from advisor.recommend.cache_safety import rows_for, with_safety
+from advisor.recommend.chain import Chain, chain_of, expert_kinds
 from advisor.recommend.evaluate import Evaluator, Judged, cost
 from advisor.recommend.policy import Intent, Policy
 from advisor.recommend.solve import Border, everywhere, on_devices, settle, sketch_border
@@ -25,6 +26,7 @@ class Wishes(NamedTuple):
     min_n_ctx: int | None = None
     max_n_ctx: int | None = None
     min_tokens_per_s: float | None = None
+    whole_blocks: bool = False  # what the settings are for cannot say -ot
 
 
 class Ranked(NamedTuple):
@@ -47,8 +49,11 @@ class Search:
     """Collects fitting candidates for one set of wishes and ranks them by intent."""
 
     def __init__(self, evaluator: Evaluator, policy: Policy, intent: Intent, wishes: Wishes) -> None:
-        self.evaluator, self.policy, self.intent, self.wishes = evaluator, policy, intent, wishes
+        self.evaluator, self.intent, self.wishes = evaluator, intent, wishes
         self.spec = evaluator.spec
+        backends = [device.backend for device in evaluator.host.devices]
+        self.cache_rows = rows_for(policy.cache_safety, self.spec, evaluator.engine, backends)
+        self.policy: Policy = with_safety(policy, self.cache_rows) if self.cache_rows else policy
         step = int(policy.search["n_ctx_step"])  # of one slot
         self.slots = wishes.pinned.n_parallel or intent.n_parallel or 1
         trained = self.spec.n_ctx_train or intent.comfortable_n_ctx
@@ -67,6 +72,7 @@ class Search:
             n_parallel=self.slots,
             kv_unified=wishes.pinned.kv_unified if wishes.pinned.kv_unified is not None else False,
         )
+        self._kinds: dict[int, tuple[str, ...]] | None = None
         self._most: dict[tuple[tuple[str, str], int], int] = {}
         self._settled = self._base.flash_attn is not None or not evaluator.host.devices
 
@@ -141,8 +147,9 @@ class Search:
             return judged if judged.fits else None
         if not self.may_fit(request._replace(n_ctx=low)):
             return None
-        if self.may_fit(request._replace(n_ctx=high)):
-            best = self.judge(request._replace(n_ctx=high))
+        at_most = request._replace(n_ctx=high)
+        if self.may_fit(at_most) and not self.evaluator.far_over(self.shared(at_most)):
+            best = self.judge(at_most)
             if best.fits:
                 return best
             if best.plan.refused is not None:
@@ -156,7 +163,10 @@ class Search:
     def context_border(
         self, request: RequestedSettings, low: int, high: int, reach: int | None = None, near_n_ctx: int | None = None
     ) -> Border:
-        """The longest context in [low, high] that fits, as far as sketches know; they look no further than `reach`."""
+        """The longest context in [low, high] that fits, as far as sketches know; loosely, and no further than `reach`.
+
+        Without `reach` exactly.
+        """
         border = sketch_border(
             self.evaluator,
             lambda i: self.shared(request._replace(n_ctx=min(max(i * self.step, low), high))),
@@ -164,6 +174,7 @@ class Search:
             (high if reach is None else reach) // self.step,
             everywhere,
             None if near_n_ctx is None else near_n_ctx // self.step,
+            loosely=reach is not None,
         )
         return border._replace(high=high // self.step)
 
@@ -195,7 +206,9 @@ class Search:
         base = self.base._replace(n_ctx=n_ctx, cache_type_k=pair[0], cache_type_v=pair[1])
         if n_ubatch is not None and base.n_ubatch is None:
             base = base._replace(n_ubatch=n_ubatch)
-        return chain_of(self.spec, base, self.wishes.pinned)
+        if self._kinds is None:
+            self._kinds = {} if self.wishes.whole_blocks else expert_kinds(self.spec)
+        return chain_of(self.spec, base, self.wishes.pinned, self._kinds)
 
     def split(self, pair: tuple[str, str], n_ctx: int, n_ubatch: int | None, near: int | None = None) -> Border | None:
         """As much as possible on the GPUs at this context: experts leave first, then whole layers."""
@@ -233,8 +246,8 @@ class Search:
         wished = self.comfortable if grows else self.ceiling
         return self.longest(request, self.floor, max(wished, self.floor))
 
-    def run(self) -> Found:
-        """All fitting candidates, the cheapest first."""
+    def run(self, known_cost: float = float("inf")) -> Found:
+        """All fitting candidates, the cheapest first; those that cannot cost less than `known_cost` may be missing."""
         found: dict[RequestedSettings, Judged] = {}
 
         def keep(judged: Judged | None) -> None:
@@ -257,12 +270,19 @@ class Search:
         if not full and self.evaluator.host.devices:
             from advisor.recommend.trade import Trades  # it searches on with this
 
-            for judged in Trades(self).settled(best):
+            only_better = known_cost < float("inf")
+            for judged in Trades(self).settled(min(best, known_cost), only_better=only_better):
                 keep(judged)
         if not found:
             for pair in self.cache_pairs():
                 keep(self.on_cpu(pair))
-        return Found(tuple(self.rank(list(found.values()))), self.floor, self.ceiling)
+        ranked = self.rank(list(found.values()))
+        if ranked and ranked[0].judged.plan.host_expert_blocks and self._kinds:
+            from advisor.recommend.finer import finer
+
+            more = finer(self, ranked[0].judged, self._kinds)
+            ranked = self.rank([*found.values(), *more]) if more else ranked
+        return Found(tuple(ranked), self.floor, self.ceiling)
 
     @property
     def larger_batches(self) -> list[int]:

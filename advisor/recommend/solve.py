@@ -12,6 +12,7 @@ Good = Callable[[Judged], bool]
 _GUESSES = 6  # exact plans at sketched borders before plain halving
 _STEPS = 16  # from a first guess to the second
 _HALVING = 5  # every fifth sketch halves what is left, should need not grow evenly
+_LOOSE = 7  # loosely is within 1/128
 
 
 class Border(NamedTuple):
@@ -24,16 +25,21 @@ class Border(NamedTuple):
     judged: Judged
 
 
-def sketch_border(evaluator: Evaluator, make: Make, low: int, high: int, good: Good, near: int | None = None) -> Border:
+def sketch_border(
+    evaluator: Evaluator, make: Make, low: int, high: int, good: Good, near: int | None = None, *, loosely: bool = False
+) -> Border:
     """The largest good i by sketches; good must be monotone in i. Where nothing is good the border is `low`.
 
     Need grows almost evenly with i, so what is spare at two of them says where it ends. `near`: where to look first.
+    `loosely`: a good i close to where it should end will do.
     """
     index, top = low - 1, high + 1  # known to be good, known not to be
     judged: Judged | None = None
     seen: list[tuple[int, int]] = []  # (i, bytes to spare)
     while index + 1 < top:
         at = _crossing(seen) if len(seen) > 1 and len(seen) % _HALVING else None
+        if loosely and judged is not None and at is not None and at - index <= index >> _LOOSE:
+            break
         if at is None:
             at = (index + top) // 2 if near is None or len(seen) > 1 else near
             if near is not None and len(seen) == 1:

@@ -1,15 +1,18 @@
 """A part on the CPU: layers or experts against context, for every cache type and micro-batch."""
 
-from collections.abc import Callable, ItemsView
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from typing import TypeAlias
 
-from advisor.recommend.evaluate import Judged
+from advisor.recommend.evaluate import Judged, lack
 from advisor.recommend.search import WORTH, Search
-from advisor.recommend.solve import Border, everywhere, settle
+from advisor.recommend.solve import Border, everywhere, settle, sketch_border
 from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings
 
 _CLOSE = 1.002  # a sketch that was no further off than this told enough
 _REACH = 4  # times the comfortable context is as far as sketches look; what is settled may be longer
+_NEARLY = 5  # an alternative may be 1/32 shorter than need be
 _LOOKS = 3  # how often one cache type and micro-batch are sketched, each time beside more that is exact
 
 
@@ -28,184 +31,257 @@ class Trade(NamedTuple):
     border: Border
     cost: float
 
+    @property
+    def n_ctx(self) -> int:
+        """The whole context."""
+        return self.border.judged.plan.settings.n_ctx
+
+
+class Span(NamedTuple):
+    """The parts of a group between two that were sketched."""
+
+    low: Trade
+    high: Trade
+
+
+Item: TypeAlias = Group | Trade | Span
+
 
 class Trades:
-    """The trades of one search."""
+    """The trades of one search, looked at in the order of the least that they can cost.
+
+    Memory is monotone: more on the GPUs leaves no longer a context there, a larger micro-batch neither. And more on the
+    GPUs is no slower. So nothing between two parts costs less than the faster with the context of the longer.
+    """
 
     def __init__(self, search: Search) -> None:
         self._search, self._evaluator, self._policy = search, search.evaluator, search.policy.search
-        self._left: list[Trade] = []
+        self._open: list[tuple[float, int, Item]] = []  # a heap by (least cost, order of coming)
+        self._n_pushed = 0
+        self._seen: dict[tuple[Group, int], Trade] = {}
         self._done: set[tuple[Group, int]] = set()
-        self._usual: dict[tuple[str, str], list[Trade]] = {}  # those with the usual micro-batch
-        self._skipped: list[Group] = []  # what no longer looked worth a sketch
+        self._begun: set[Group] = set()
+        self._ends: dict[tuple[str, str], tuple[int, int]] = {}  # parts with the usual micro-batch
+        self._looks: dict[Group, int] = {}
+        self._best = float("inf")
+        pinned = search.wishes.pinned.n_ctx
+        self._floor, self._wished = search.floor, max(search.comfortable, search.floor)
+        self._ceiling = max(search.ceiling, search.floor)
+        if pinned is not None:
+            self._floor = self._wished = self._ceiling = pinned or search.spec.n_ctx_train
+        self._reach = min(self._ceiling, max(_REACH * self._wished - search.step, self._floor))
 
-    def settled(self, known_cost: float) -> list[Judged]:
-        """The exact candidates that are cheaper than `known_cost` or otherwise of use, the best among them.
+    def settled(self, known_cost: float, *, only_better: bool = False) -> list[Judged]:
+        """The exact candidates that are cheaper than `known_cost`, the best among them, or otherwise of use.
 
-        Sketches are close, not exact: the cheapest is settled until none looks cheaper than what is settled.
+        `only_better`: where none is cheaper nothing else is of use.
+        Sketches are close, not exact: the cheapest is settled until nothing looks cheaper than what is settled.
         """
-        self._sketch_all(known_cost)
-        worth = self._worth_settling()
-        looks: dict[Group, int] = {}
+        self._best = known_cost
         found: list[Judged] = []
-        best = known_cost
-        while True:
-            if not self._left or self._left[0].cost >= best:
-                again = next((group for group in self._skipped if self._may_gain(group, best)), None)
-                if again is None:
-                    break
-                self._skipped.remove(again)
-                self._add(again)
-                continue
-            trade = self._left[0]
-            judged = self._settle(trade)
-            cost = self._search.cost(judged) if judged is not None else float("inf")
-            if judged is not None:
-                found.append(judged)
-                best = min(best, cost)
-            looks[trade.group] = looks.get(trade.group, 1) + 1
-            if not trade.cost / _CLOSE < cost < trade.cost * _CLOSE and looks[trade.group] <= _LOOKS:
-                self._left = [other for other in self._left if other.group != trade.group]
-                self._add(trade.group)
         for pair in self._search.cache_pairs():
-            judged = self._doubted(pair, best)
-            if judged is not None:
-                found.append(judged)
-                best = min(best, self._search.cost(judged))
-        for trade in worth:
-            if (trade.group, trade.part) not in self._done:
-                judged = self._settle(trade)
-                found += [judged] if judged is not None else []
+            self._push(0.0, Group(pair, None))
+        while self._open and self._open[0][0] < self._best:
+            cost, _, item = heappop(self._open)
+            if isinstance(item, Trade):
+                found += self._settle(item)
+            elif cost < WORTH * self._best:
+                self._expand(item)
+        for pair in self._search.cache_pairs():
+            found += self._doubted(pair)
+        for trade in self._worth_settling() if found or not only_better else ():
+            found += self._alternative(trade)
         return found
 
-    def _doubted(self, pair: tuple[str, str], best: float) -> Judged | None:
+    def _push(self, cost: float, item: Item) -> None:
+        self._n_pushed += 1
+        heappush(self._open, (cost, self._n_pushed, item))
+
+    # -- sketches --------------------------------------------------------------------------------------------------
+
+    def _expand(self, item: Group | Span) -> None:
+        if isinstance(item, Group):
+            if item not in self._begun:
+                self._begin(item)
+            return
+        low, high = item
+        middle = (low.part + high.part) // 2
+        share = (high.part - middle) / (high.part - low.part)
+        near = high.n_ctx + int(max(low.n_ctx - high.n_ctx, 0) * share)
+        trade = self._sketch(low.group, middle, near)
+        self._between(low, trade)
+        self._between(trade, high)
+
+    def _begin(self, group: Group) -> None:
+        """The ends of a group: the most on the GPUs that fits, and the most beside a comfortable context."""
+        search, (pair, n_ubatch) = self._search, group
+        self._begun.add(group)
+        lead = Group(search.cache_pairs()[0], n_ubatch)
+        if n_ubatch is not None and lead not in self._begun:  # what is worked out for it does for other cache types
+            self._begin(lead)
+        near_least, near_most = self._ends.get(pair, (None, None))
+        most = search.split(pair, self._floor, n_ubatch, near_most)
+        if most is None:
+            return
+        chain = search.chain(pair, self._floor, n_ubatch)
+        first, others = most.at, {most.at - 1}  # should the sketch be wrong
+        if self._floor < self._ceiling:
+            least = search.split(pair, self._wished, n_ubatch, most.at if near_least is None else near_least)
+            first = least.at if least is not None else chain.low
+            others = {first - 1}
+        if not most.judged.plan.flash_attn and search.base.flash_attn != "off":
+            others.add(chain.low)  # flash attention may come back when no block with attention lies on a GPU
+        top = bottom = self._sketch(group, most.at, self._floor)
+        if first < most.at:
+            bottom = self._sketch(group, first, self._wished)
+            self._between(bottom, top)
+        for part in others:
+            if part >= chain.low:
+                self._sketch(group, part, self._wished)
+        if n_ubatch is None:
+            self._ends[pair] = (bottom.part, top.part)
+            self._larger_batches(bottom, top)
+
+    def _sketch(self, group: Group, part: int, near_n_ctx: int) -> Trade:
+        """The trade of a part, which counts as one where it fits."""
+        search, key = self._search, (group, part)
+        chain = search.chain(group.pair, self._floor, group.n_ubatch)
+        if self._floor == self._ceiling:
+            request = search.shared(chain.make(part))
+            border = Border(_always(request), 0, 0, 0, self._evaluator.sketch(request))
+        else:
+            border = search.context_border(chain.make(part), self._floor, self._ceiling, self._reach, near_n_ctx)
+        trade = Trade(group, part, border, search.cost(border.judged))
+        if border.judged.fits:
+            self._seen[key] = trade
+            if key not in self._done:  # what ends where sketches do may be longer
+                self._push(trade.cost * self._lack(self._longest(trade)) / self._lack(trade.n_ctx), trade)
+        return trade
+
+    def _between(self, low: Trade, high: Trade) -> None:
+        if high.part - low.part > 1:
+            fastest = min(trade.cost / self._lack(trade.n_ctx) for trade in (low, high))
+            self._push(fastest * self._lack(self._longest(low)), Span(low, high))
+
+    def _larger_batches(self, bottom: Trade, top: Trade) -> None:
+        """Larger micro-batches read prompts faster where weights lie on the host, and need more memory."""
+        longest = self._lack(self._longest(bottom))
+        for n_ubatch in self._search.larger_batches:
+            fastest = min(
+                self._search.cost(self._evaluator.least(trade.border.judged.request._replace(n_ubatch=n_ubatch)))
+                / self._lack(trade.n_ctx)
+                for trade in (bottom, top)
+            )
+            self._push(fastest * longest, Group(top.group.pair, n_ubatch))
+
+    def _longest(self, trade: Trade) -> int:
+        """No part with as much on the GPUs has a longer context. One that is over says nothing of it."""
+        known = trade.border.judged.fits and trade.n_ctx < self._reach
+        return trade.n_ctx if known else self._ceiling
+
+    def _lack(self, n_ctx: int) -> float:
+        search = self._search
+        return lack(n_ctx // search.slots, search.intent, search.policy, search.spec.n_ctx_train)
+
+    # -- exact candidates ------------------------------------------------------------------------------------------
+
+    def _settle(self, trade: Trade) -> list[Judged]:
+        """The exact candidate of a trade. Where the sketch was far off the whole group is sketched anew."""
+        key = (trade.group, trade.part)
+        if key in self._done:
+            return []
+        self._done.add(key)
+        make, low, high, at, _ = trade.border
+        border = sketch_border(self._evaluator, make, low, high, everywhere, at) if low < high else trade.border
+        judged = settle(self._evaluator, border, everywhere)
+        cost = self._search.cost(judged) if judged is not None else float("inf")
+        self._best = min(self._best, cost)
+        looks = self._looks[trade.group] = self._looks.get(trade.group, 1) + 1
+        close = trade.n_ctx >= self._reach or trade.cost / _CLOSE < cost < trade.cost * _CLOSE
+        if not close and looks <= _LOOKS:
+            self._open = [entry for entry in self._open if _group(entry[2]) != trade.group]
+            heapify(self._open)
+            self._begin(trade.group)
+        elif judged is not None and cost <= self._best and trade.part < self._last_part(trade.group):
+            self._sketch(trade.group, trade.part + 1, judged.plan.settings.n_ctx)  # beside it sketches are best now
+        return [judged] if judged is not None else []
+
+    def _last_part(self, group: Group) -> int:
+        return self._search.chain(group.pair, self._floor, group.n_ubatch).high
+
+    def _alternative(self, trade: Trade) -> list[Judged]:
+        """The candidate of a trade with a context that is close to the longest: nobody counts its last tokens."""
+        make, low, _, at, _ = trade.border
+        if (trade.group, trade.part) in self._done:
+            return []
+        for index in (at, max(at - (at >> _NEARLY) - 1, low)):
+            judged = self._evaluator.judge(make(index))
+            if judged.fits:
+                return [judged]
+        return self._settle(trade)
+
+    def _doubted(self, pair: tuple[str, str]) -> list[Judged]:
         """What a sketch may have thought too large: buffers depend on which blocks lie on the CPU, not only how many.
 
-        The least on the GPUs that would beat `best` with a comfortable context is planned exactly.
+        The least on the GPUs that would beat the best with a comfortable context is planned exactly.
         """
         search = self._search
-        n_ctx = search.wishes.pinned.n_ctx or max(search.comfortable, search.floor)
-        chain = search.chain(pair, n_ctx, None)
+        chain = search.chain(pair, self._wished, None)
         low, high = chain.low, chain.high + 1
         while low < high:
             middle = (low + high) // 2
-            if search.cost(self._evaluator.least(chain.make(middle))) < WORTH * best:
+            if search.cost(self._evaluator.least(chain.make(middle))) < WORTH * self._best:
                 high = middle
             else:
                 low = middle + 1
         if low > chain.high or (Group(pair, None), low) in self._done or not search.may_fit(chain.make(low)):
-            return None
+            return []
         judged = search.judge(chain.make(low))
         if not judged.fits:
-            return None
+            return []
         border = Border(lambda part: search.shared(chain.make(part)), low, chain.high, low, judged)
         most = settle(self._evaluator, border, everywhere)
-        return min((judged, most or judged), key=search.cost)  # more is not better where flash attention falls off
-
-    def _settle(self, trade: Trade) -> Judged | None:
-        self._done.add((trade.group, trade.part))
-        self._left = [other for other in self._left if (other.group, other.part) not in self._done]
-        return settle(self._evaluator, trade.border, everywhere)
-
-    def _sketch_all(self, known_cost: float) -> None:
-        for pair in self._search.cache_pairs():
-            self._usual[pair] = self._add(Group(pair, None))
-            for n_ubatch in self._search.larger_batches:  # what lies between two is easily sketched
-                group = Group(pair, n_ubatch)
-                if self._may_gain(group, min([known_cost, *(trade.cost for trade in self._left[:1])])):
-                    self._add(group)
-                else:  # the best is a sketch
-                    self._skipped.append(group)
-
-    def _add(self, group: Group) -> list[Trade]:
-        """Sketch the trades of one group."""
-        trades = [
-            Trade(group, part, border, self._search.cost(border.judged))
-            for part, border in self._frontier(group)
-            if (group, part) not in self._done
-        ]
-        self._left = sorted((*self._left, *trades), key=lambda trade: trade.cost)
-        return trades
-
-    def _may_gain(self, group: Group, best: float) -> bool:
-        """Whether a larger micro-batch could beat `best` if it needed no more memory than the usual one."""
-        return any(
-            self._search.cost(self._evaluator.least(trade.border.judged.request._replace(n_ubatch=group.n_ubatch)))
-            < best
-            for trade in self._usual[group.pair]
-            if trade.border.judged.plan.read_host_bytes
-        )
-
-    def _frontier(self, group: Group) -> ItemsView[int, Border]:
-        """For each part on the GPUs the longest context that fits with it, from the most that fits to the comfortable.
-
-        Not every part is looked at where there are many: first in steps, then closer around the best.
-        """
-        search, (pair, n_ubatch) = self._search, group
-        floor, wished, ceiling = search.floor, search.comfortable, max(search.ceiling, search.floor)
-        if search.wishes.pinned.n_ctx is not None:
-            floor = wished = ceiling = search.wishes.pinned.n_ctx or search.spec.n_ctx_train
-        most = search.split(pair, floor, n_ubatch)
-        if most is None:
-            return {}.items()
-        chain = search.chain(pair, floor, n_ubatch)
-        borders: dict[int, Border] = {}
-        others = {most.at - 1}  # should the sketch be wrong
-        if not most.judged.plan.flash_attn and search.base.flash_attn != "off":
-            others.add(chain.low)  # flash attention may come back when no block with attention lies on a GPU
-        if floor == ceiling:
-            for part in {most.at} | {part for part in others if part >= chain.low}:
-                request = search.shared(chain.make(part))
-                judged = self._evaluator.sketch(request)
-                if judged.fits:
-                    borders[part] = Border(_always(request), 0, 0, 0, judged)
-            return borders.items()
-        least = search.split(pair, max(wished, floor), n_ubatch, most.at)
-        reach = min(ceiling, max(_REACH * wished - search.step, floor))  # beyond hardly anything is gained
-        first = max(least.at - 1, chain.low) if least is not None else most.low
-
-        def add(index: int) -> None:
-            if index in borders or not (first <= index <= most.at or index in others):
-                return
-            near = min(borders, key=lambda known: abs(known - index), default=None)
-            at = borders[near].judged.plan.settings.n_ctx if near is not None else None
-            border = search.context_border(chain.make(index), floor, ceiling, reach, at)
-            if border.judged.fits:
-                borders[index] = border
-
-        stride = max(-(-(most.at - first) // int(self._policy["trades"])), 1)
-        for index in (*range(first, most.at, stride), most.at, *(part for part in others if part == chain.low)):
-            add(index)
-        best, stride = -1, 2 * stride
-        while borders:  # at last step by step until it gets no better
-            before, best = best, min(borders, key=lambda index: search.cost(borders[index].judged))
-            if stride == 1 and best == before:
-                break
-            stride = -(-stride // 2)
-            add(best - stride)
-            add(best + stride)
-        return borders.items()
+        best = min((judged, most or judged), key=search.cost)  # more is not better where flash attention falls off
+        self._best = min(self._best, search.cost(best))
+        return [best]
 
     def _worth_settling(self) -> list[Trade]:
         """Beside the best what a person may want instead: noticeably faster, a longer context, or a better cache."""
-        if not self._left:
+        if not self._seen:
             return []
         gain = 1.0 + float(self._policy["alternative_gain"])
-        best = self._left[0]
-        turns = [
-            self._evaluator.speed(trade.border.judged, self._search.intent).turn_seconds.value for trade in self._left
-        ]
-        fastest = min(range(len(turns)), key=lambda number: turns[number])
-        longest = max(self._left, key=_n_ctx)
-        worth = [self._left[fastest]] if turns[fastest] * gain < turns[0] else []
-        worth += [longest] if _n_ctx(longest) > _n_ctx(best) * gain else []
+        best = min(self._seen.values(), key=_cost)
+        worth = []
         if best.group.pair[0] != "f16":
-            worth += [trade for trade in self._left if trade.group.pair[0] == "f16"][:1]
-        return worth
+            worth += self._cheapest("f16")
+        trades = list(self._seen.values())
+        turns = [self._evaluator.speed(trade.border.judged, self._search.intent).turn_seconds.value for trade in trades]
+        fastest = min(range(len(turns)), key=lambda number: turns[number])
+        longest = max(trades, key=lambda trade: (trade.n_ctx, -trade.cost))
+        worth += [trades[fastest]] if turns[fastest] * gain < turns[trades.index(best)] else []
+        return worth + ([longest] if longest.n_ctx > best.n_ctx * gain else [])
+
+    def _cheapest(self, cache_type: str) -> list[Trade]:
+        """The cheapest trade with that cache, if there is one."""
+        left = [entry for entry in self._open if _group(entry[2]).pair[0] == cache_type]
+        known = [trade for trade in self._seen.values() if trade.group.pair[0] == cache_type]
+        self._open = left
+        heapify(self._open)
+        while self._open:
+            cost, _, item = heappop(self._open)
+            known = [trade for trade in self._seen.values() if trade.group.pair[0] == cache_type]
+            if isinstance(item, Trade) or (known and cost >= WORTH * min(map(_cost, known))):
+                break
+            self._expand(item)
+        return [min(known, key=_cost)] if known else []
 
 
-def _n_ctx(trade: Trade) -> int:
-    return trade.border.judged.plan.settings.n_ctx
+def _group(item: Item) -> Group:
+    return item if isinstance(item, Group) else item.low.group if isinstance(item, Span) else item.group
+
+
+def _cost(trade: Trade) -> float:
+    return trade.cost
 
 
 def _always(request: RequestedSettings) -> Callable[[int], RequestedSettings]:

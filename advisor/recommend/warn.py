@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from advisor.memory.engine_spec import EngineSpec
+from advisor.memory.plan import checkpoints_of_slot
 from advisor.memory.types import MemoryPlan
+from advisor.model.heads import HEADS_DERIVED
 from advisor.model.spec import ModelSpec
-from advisor.recommend.budget import Budget, host_over_bytes
+from advisor.recommend.budget import Budget, ServerCaches, host_over_bytes, server_caches
 from advisor.recommend.policy import Policy
 from advisor.recommend.recommendation import Note
+from advisor.recommend.warn_devices import device_warnings
 from advisor.recommend.words import pace_text
 from advisor.settings import RequestedSettings
 from advisor.speed import Speed
-from advisor.units import format_bytes
+from advisor.units import MIB, format_bytes
 
 
 def warnings(
@@ -36,9 +39,12 @@ def warnings(
                 f"that the model was trained for; answers degrade there.",
             )
         )
+    derived = next((note for note in spec.notes if note.startswith(HEADS_DERIVED)), "")
+    if derived:
+        notes.append(Note("heads_derived", f"{derived[0].upper()}{derived[1:]}."))
     if spec.confidence == "assumed":
         text = f"The architecture '{spec.architecture}' is not measured"
-        detail = next((note for note in spec.notes), "plain attention is assumed")
+        detail = next((note for note in spec.notes if note != derived), "plain attention is assumed")
         notes.append(Note("assumed_architecture", f"{text}: {detail}.", spec.arch_rule or "no rule file"))
     if engine.confidence == "extrapolated":
         notes.append(
@@ -49,17 +55,8 @@ def warnings(
                 "llama_cpp.toml: builds",
             )
         )
-    if settings.n_parallel > 1 and not settings.kv_unified:
-        notes.append(
-            Note(
-                "context_divided",
-                f"Each of {settings.n_parallel} slots gets {settings.n_ctx_seq:,} tokens of the {settings.n_ctx:,}.",
-            )
-        )
-    if settings.n_parallel > 1 and settings.kv_unified:
-        notes.append(
-            Note("context_shared", f"{settings.n_parallel} slots share one pool of {settings.n_ctx:,} tokens.")
-        )
+    if settings.n_parallel > 1:
+        notes.append(_slots_note(engine, plan))
     asked = request.n_ctx
     if asked and asked != settings.n_ctx:
         notes.append(Note("context_rounded", f"The engine rounds -c {asked:,} up to {settings.n_ctx:,}."))
@@ -68,37 +65,65 @@ def warnings(
             Note(
                 "flash_attention_off",
                 "Flash attention turns itself off for this model on this device, "
-                "which makes the compute buffer grow with the context.",
+                "which makes the compute buffer grow with the context; "
+                "a quantized V cache needs it too, so V stays f16"
+                + (", whatever OLLAMA_KV_CACHE_TYPE says." if engine.program == "ollama" else "."),
             )
         )
+    notes += device_warnings(spec, engine, plan, budget)
     notes += _offload_warnings(spec, plan, policy, speed)
     kept, left = plan.host.extras["prompt_cache_bytes"], -host_over_bytes(plan, budget)
     if kept < 0:
         text = "With --cache-ram -1 the server keeps old prompts without a limit, until system memory is full."
         notes.append(Note("prompt_cache_unlimited", text, "llama_cpp.toml: server"))
-    mib = cache_ram_mib(plan, budget)
-    if mib is not None:
-        notes.append(
-            Note(
-                "prompt_cache_fills_ram",
-                f"The server keeps old prompts in up to {format_bytes(kept)} of system memory; "
-                f"only {format_bytes(left)} is left: --cache-ram {mib} keeps them within that.",
-                "llama_cpp.toml: server",
-            )
-        )
+    caches = server_caches(plan, budget, checkpoints_of_slot(settings, engine))
+    if caches != ServerCaches(None, None):
+        notes.append(_ram_note(engine, plan, left, caches))
     return notes
 
 
-def cache_ram_mib(plan: MemoryPlan, budget: Budget) -> int | None:
-    """What --cache-ram must say so that saved prompts do not fill system memory, None where the default is well."""
-    left = -host_over_bytes(plan, budget)
-    extras = plan.host.extras
-    if (
-        extras["prompt_cache_bytes"] > 0
-        and 0 <= left < extras["prompt_cache_bytes"] + extras["context_checkpoints_bytes"]
-    ):
-        return (left // 2 >> 20) // 256 * 256
-    return None
+def _ram_note(engine: EngineSpec, plan: MemoryPlan, left: int, caches: ServerCaches) -> Note:
+    """What the server keeps in system memory over time, and what would keep it within the `left` bytes."""
+    extras, slots, most = plan.host.extras, plan.settings.n_parallel, checkpoints_of_slot(plan.settings, engine)
+    kept, states = extras["prompt_cache_bytes"], extras["context_checkpoints_bytes"]
+    parts = [f"up to {format_bytes(kept)} of old prompts"] if kept > 0 else []
+    if states:
+        for_slots = f" for each of {slots} slots" if slots > 1 else ""
+        one = states // (most * slots) / MIB
+        parts.append(f"{format_bytes(states)} of checkpoints ({most} of {one:,.1f} MiB{for_slots})")
+    cures = [f"--cache-ram {caches.cache_ram_mib}"] if caches.cache_ram_mib is not None else []
+    cures += [f"--ctx-checkpoints {caches.n_ctx_checkpoints}"] if caches.n_ctx_checkpoints is not None else []
+    text = (
+        f"The server keeps {' and '.join(parts)} in system memory; only {format_bytes(left)} is left: "
+        f"{' '.join(cures)} keeps it within that."
+    )
+    code = "prompt_cache_fills_ram" if caches.cache_ram_mib is not None else "context_checkpoints_fill_ram"
+    return Note(code, text, "llama_cpp.toml: server")
+
+
+def _slots_note(engine: EngineSpec, plan: MemoryPlan) -> Note:
+    """What one request can count on where several share the context."""
+    settings = plan.settings
+    slots = settings.n_parallel
+    cache = sum(device.cache_bytes for device in plan.devices) + plan.host.cache_bytes
+    if engine.program == "ollama":
+        text = (
+            f"OLLAMA_NUM_PARALLEL={slots} makes Ollama reserve num_ctx {slots} times: {slots} x {settings.n_ctx_seq:,} "
+            f"= {settings.n_ctx:,} tokens, {format_bytes(cache)} of cache. OLLAMA_NUM_PARALLEL=1 with the same num_ctx "
+            f"takes {format_bytes(cache // slots)}."
+        )
+        return Note("context_multiplied", text, "ollama.toml: source")
+    if settings.kv_unified:
+        text = (
+            f"{slots} slots share one pool of {settings.n_ctx:,} tokens: one request may fill it, several together run "
+            f'out of it, and the server then ends them with "Context size has been exceeded". '
+            f"With -np {slots} each would have {settings.n_ctx // slots:,} to itself."
+        )
+        return Note("context_shared", text)
+    text = f"Each of {slots} slots gets {settings.n_ctx_seq:,} tokens of the {settings.n_ctx:,}, and no request more"
+    if engine.program == "llama-server":
+        text += f"; -kvu makes them one pool, and -np 1 leaves all {settings.n_ctx:,} to one"
+    return Note("context_divided", f"{text}.")
 
 
 def _offload_warnings(spec: ModelSpec, plan: MemoryPlan, policy: Policy, speed: Speed) -> list[Note]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from advisor.memory.engine_spec import EngineSpec
 from advisor.model.spec import ModelSpec
 from advisor.recommend.evaluate import Judged
 from advisor.settings import RunSettings
@@ -29,6 +30,7 @@ def layers_text(spec: ModelSpec, judged: Judged) -> str:
     )
     if judged.plan.host_expert_blocks:
         text += f", experts of {judged.plan.host_expert_blocks} blocks on the CPU"
+        text += ", of some only a part" if settings.tensor_overrides else ""
     return text
 
 
@@ -49,6 +51,15 @@ def seconds_text(seconds: float) -> str:
     if seconds >= 120:
         return f"{seconds / 60:,.0f} minutes"
     return f"{seconds:.0f} seconds" if seconds >= 10 else f"{seconds:.1f} seconds"
+
+
+def blas_text(engine: EngineSpec) -> str:
+    """What a build with BLAS costs."""
+    slow, fast = engine.blas["prefill_tokens_per_s"], engine.blas["prefill_without_tokens_per_s"]
+    return (
+        f"the engine is built with BLAS: what lies on the CPU then stays there when a prompt is read, instead of being "
+        f"computed on the GPU ({slow:,} instead of {fast:,} tokens/s in a public report); use a build without GGML_BLAS"
+    )
 
 
 def tokens_text(settings: RunSettings, n_ctx: int | None = None) -> str:

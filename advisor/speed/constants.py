@@ -80,7 +80,7 @@ def class_of(device: Device) -> str:
     """The speed class of a device: its backend, with old NVIDIA cards apart."""
     if device.backend == "cuda" and device.compute_capability:
         major = device.compute_capability.split(".", 1)[0]
-        if major.isdigit() and int(major) < 7:
+        if major.isdecimal() and int(major) < 7:
             return "cuda_pascal"
     return device.backend
 

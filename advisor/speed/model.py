@@ -45,6 +45,10 @@ class SpeedModel:
             self.constants = for_model(self.machine, spec, host.devices)
         self._reads: dict[tuple[int, str, str, tuple[int, ...]], tuple[tuple[int, float], ...]] = {}
 
+    def share(self, other: "SpeedModel") -> None:
+        """Share what was summed up of the same model's tensors."""
+        self._facts = other._facts
+
     @property
     def read_rates(self) -> tuple[float, ...]:
         """Bytes per second that decoding gets out of each GPU's memory."""

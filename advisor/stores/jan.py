@@ -7,6 +7,7 @@ against files written by hand.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +19,9 @@ from advisor.stores.files import read_small
 from advisor.stores.types import Companion, StoredModel, StoreReport
 
 _MODEL_FILE = "model.yml"
-_MAX_YAML_BYTES = 256 * 1024
+_MAX_YAML_BYTES = 16 * 1024  # Jan's own take 1 KB; ruamel takes its time
+_MAX_BRACKETS = 500  # nested ones cost ruamel seconds
+_ALIAS = re.compile(rb"(?:^|[\s\[{,:?-])\*\w")  # a few merged aliases can stand for billions of entries
 _MAX_DEPTH = 4  # an id may have slashes
 _MAX_MODEL_FILES = 10_000
 
@@ -97,12 +100,11 @@ def _place(folder: str, value: Any) -> str | None:
 
 def _read_yaml(path: str) -> Any:
     from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
 
     data = read_small(path, _MAX_YAML_BYTES)
-    if len(data) > _MAX_YAML_BYTES:
+    if len(data) > _MAX_YAML_BYTES or data.count(b"[") + data.count(b"{") > _MAX_BRACKETS or _ALIAS.search(data):
         return None
     try:
         return YAML(typ="safe", pure=True).load(data)
-    except (YAMLError, ValueError, RecursionError):
+    except Exception:  # ruamel raises errors of many kinds on broken text, TypeError for a map as a key
         return None

@@ -18,7 +18,7 @@ from advisor.stores.types import StoreReport
 
 _POINTER = ".lmstudio-home-pointer"
 _MAX_POINTER_BYTES = 8192
-_MAX_SETTINGS_BYTES = 4 << 20
+_MAX_SETTINGS_BYTES = 1 << 20
 
 
 def default_folders(environ: Mapping[str, str], home: str) -> list[str]:  # noqa: ARG001

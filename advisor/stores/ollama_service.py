@@ -1,4 +1,4 @@
-"""Where the system's Ollama service keeps its models, if its unit says so; asking systemctl would cost 30 ms.
+"""What its unit tells the system's Ollama service, such as where its models are; asking systemctl would cost 30 ms.
 
 Source: systemd.exec(5), Environment= and EnvironmentFile=; Ollama's FAQ tells people to set OLLAMA_MODELS in a drop-in.
 """
@@ -13,23 +13,28 @@ from advisor.stores.files import read_small
 
 _FOLDERS = ("/usr/lib/systemd/system", "/etc/systemd/system")  # later wins
 _UNIT = "ollama.service"
-_VARIABLE = "OLLAMA_MODELS="
 _MAX_BYTES = 64 * 1024
 _MAX_DROP_INS = 100
 
 
 def service_models() -> str | None:
     """The absolute path in the unit's OLLAMA_MODELS; None without one, and where the files cannot be read."""
+    found = service_variable("OLLAMA_MODELS")
+    return found if found is not None and os.path.isabs(found) else None
+
+
+def service_variable(name: str) -> str | None:
+    """What the unit sets this variable to; None where it does not, and where the files cannot be read."""
     found = None
     for path in _unit_files():
         for line in _lines(path):
             key, _, value = line.partition("=")
             if key == "Environment":
-                found = _assigned(value) or found
+                found = _assigned(value, name) or found
             elif key == "EnvironmentFile":
                 for inner in _lines(value.strip().removeprefix("-")):
-                    found = _assigned(inner) or found
-    return found if found is not None and os.path.isabs(found) else None
+                    found = _assigned(inner, name) or found
+    return found
 
 
 def _unit_files() -> list[str]:
@@ -55,10 +60,10 @@ def _lines(path: str) -> list[str]:
     return [line.strip() for line in text.splitlines() if not line.lstrip().startswith(("#", ";"))]
 
 
-def _assigned(text: str) -> str | None:
+def _assigned(text: str, name: str) -> str | None:
     """What the words of an assignment line give the variable."""
     try:
         words = shlex.split(text)
     except ValueError:  # an open quotation mark
         return None
-    return next((word[len(_VARIABLE) :] for word in reversed(words) if word.startswith(_VARIABLE)), None)
+    return next((word.partition("=")[2] for word in reversed(words) if word.startswith(f"{name}=")), None)

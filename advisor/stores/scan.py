@@ -193,7 +193,7 @@ def _key(model: StoredModel) -> object:
 def _order(model: StoredModel) -> list[tuple[int, int | str]]:
     """Names as people sort them: 8b before 70b, capitals among the others."""
     parts = re.split(r"(\d+)", model.name.casefold())
-    return [(0, int(part[:18])) if part.isdigit() and part.isascii() else (1, part) for part in parts]
+    return [(0, int(part[:18])) if part.isdecimal() and part.isascii() else (1, part) for part in parts]
 
 
 def _with_facts(model: StoredModel, cache: Cache) -> StoredModel:

@@ -30,7 +30,7 @@ def model_folder(folder: str) -> str:
         text = read_small(flags, _MAX_FLAGS_BYTES).decode("utf-8", "replace")
         for line in text.splitlines():
             if not line.lstrip().startswith("#"):
-                words += shlex.split(line)
+                words += [word.replace("\0", "") for word in shlex.split(line)]
     except (ModelError, ValueError):  # ValueError: an open quotation mark
         words = []
     for index, word in enumerate(words):

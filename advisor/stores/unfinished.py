@@ -22,7 +22,7 @@ def is_unfinished(name: str, siblings: Container[str] = ()) -> bool:
     if lower.startswith(STARTS) or lower.endswith(_ENDINGS) or name + CONTROL_ENDING in siblings:
         return True
     before, partial, number = lower.rpartition("-partial")
-    return bool(partial) and before.startswith("sha256-") and number.lstrip("-").isdigit() | (not number)
+    return bool(partial) and before.startswith("sha256-") and number.lstrip("-").isdecimal() | (not number)
 
 
 def mentions_gguf(name: str) -> bool:

@@ -95,7 +95,11 @@ def estimates() -> list[float]:
 
 def searched(model: str, gpus: list[str], limit_ms: int) -> str:
     """One line: plans and CPU of the recommendation, the best of three."""
-    return min((_searched_once(model, gpus, limit_ms) for _ in range(3)), key=lambda found: found[0])[1]
+    gc.collect()
+    gc.disable()  # as the command line does
+    found = min((_searched_once(model, gpus, limit_ms) for _ in range(3)), key=lambda found: found[0])[1]
+    gc.enable()
+    return found
 
 
 def _searched_once(model: str, gpus: list[str], limit_ms: int) -> tuple[float, str]:

@@ -11,6 +11,26 @@ from tests.unit.outputs.cases import model
 
 pytestmark = pytest.mark.engine
 
+LIMITED = """version = 1
+[*]
+models-max = 1
+[a]
+model = /x/a.gguf
+models-max = 2
+"""
+
+
+def test_a_preset_cannot_say_how_many_models_stay_loaded(router, tmp_path):
+    """The router takes the option, and out again: why `grouped` of our format has no slots."""
+    preset = tmp_path / "preset.ini"
+    preset.write_text(LIMITED)
+    with router(preset) as server:
+        given = arguments(listed(server)["a"])
+    assert "--models-max" not in given
+    slots, _ = OUTPUT.grouped({"set": ["a", "b"]})
+    assert slots == {}
+
+
 PRESET = """version = 1
 [*]
 cache-type-k = q8_0 ; for all

@@ -10,7 +10,7 @@ import os
 
 import pytest
 
-from tests.tools.engines import dry_run_breakdown, engine_buffers
+from tests.tools.engines import again_if_stillborn, dry_run_breakdown, engine_buffers, engine_process, wait_until
 
 MIB = 1024 * 1024
 CELL_BYTES = 2 * 256 * 2
@@ -107,3 +107,30 @@ def test_dry_run_table_of_a_cpu_only_engine():
 0.00.709.321 I common_params_fit_impl: projected to use 264 MiB of host memory vs. 24105 MiB of total host memory
 """  # noqa: E501
     assert dry_run_breakdown(log) == {"host": {"weights": 234 * MIB, "cache": 21 * MIB, "compute": 21 * MIB}}
+
+
+def test_an_engine_that_was_not_born_is_started_once_more(tmp_path):
+    """Only one that dies of an illegal instruction in silence; ggml's complaint about AMX is no word of the engine."""
+
+    def started(script: str) -> tuple[int, str]:
+        count = tmp_path / "count"
+        count.write_text("")
+        log = tmp_path / "log"
+
+        def start() -> str:
+            with engine_process(["sh", "-c", f"echo x >> {count}; {script}"], log, os.environ) as process:
+                wait_until(lambda: "alive" in log.read_text(), process, log, 20)
+                return log.read_text().strip()
+
+        try:
+            said = again_if_stillborn(start)
+        except RuntimeError as error:
+            said = type(error).__name__
+        return count.read_text().count("x"), said
+
+    second = f"test $(wc -l < {tmp_path}/count) = 2 && echo alive >&2 && sleep 5"
+    assert started(f"{second}; kill -ILL $$") == (2, "alive")
+    assert started(f"{second}; echo 'AMX is not ready to be used!' >&2; kill -ILL $$") == (2, "alive")
+    assert started("kill -ILL $$") == (2, "StillbornError")
+    assert started("echo loading >&2; kill -ILL $$") == (1, "RuntimeError")
+    assert started("kill -SEGV $$") == (1, "RuntimeError")

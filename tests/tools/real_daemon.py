@@ -23,12 +23,13 @@ class RealDaemon:
         self.environ, self.log = environ, log
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> RealDaemon:
-        """Start it and wait for its first pass."""
+    def start(self, first_pass: bool = True) -> RealDaemon:
+        """Start it and wait for its first pass, unless none can be made."""
         command = [sys.executable, "-m", "advisor", "daemon"]
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(command, cwd=ROOT, env=self.environ, stdin=subprocess.DEVNULL, stderr=log)
-        wait_for(lambda: self.idle(), "the first pass")
+        if first_pass:
+            wait_for(lambda: self.idle(), "the first pass")
         return self
 
     def idle(self) -> bool:

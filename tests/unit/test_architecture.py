@@ -1,9 +1,9 @@
 """The arrows of the house and the purity of its core, held by walking every import of advisor/.
 
     leaves  errors units ggml_types settings host llama_flags rulebook whole_numbers (import leaves)
-    core    gguf_header -> model -> quants -> memory -> speed -> recommend  (import leaves and the core before them)
+    core    gguf_header -> model -> quants -> memory -> speed -> recommend -> together  (leaves, the core before them)
     edges   hardware stores engines outputs managed configuration plots ... (leaves and core, never each other)
-    wiring  registry app planner what_gpu keeper                            (import everything but faces)
+    wiring  registry app planner joint what_gpu keeper                      (import everything but faces)
     faces   cli daemon __main__                                       (import everything)
 
 A new top-level module must be given its place in ROOMS. Leaves and core are pure: whatever depends on the machine, the
@@ -34,12 +34,12 @@ LEAVES = (
     "slots",
     "whole_numbers",
 )
-CORE = ("gguf_header", "model", "quants", "memory", "speed", "recommend")  # in the order of the arrows
+CORE = ("gguf_header", "model", "quants", "memory", "speed", "recommend", "together")  # in the order of the arrows
 EDGES = (
     "hardware", "stores", "engines", "outputs", "managed", "configuration",
     "calibration_file", "overheads", "plots", "rule_folders", "state", "watch",
 )  # fmt: skip
-WIRING = ("registry", "app", "calibrated", "planner", "steady", "keeper", "what_gpu")
+WIRING = ("registry", "app", "calibrated", "planner", "joint", "steady", "keeper", "what_gpu")
 FACES = ("cli", "daemon", "__main__")
 ROOMS = (*LEAVES, *CORE, *EDGES, *WIRING, *FACES)
 

@@ -141,6 +141,29 @@ def test_json_is_read_alike_with_and_without_its_package(tmp_path):
     assert done.stdout.strip() == str(FULL), done.stderr
 
 
+def test_a_broken_file_is_refused_without_jsons_package_too(tmp_path):
+    files = [(f"{number}", data) for number, (_, data) in enumerate([*broken(), ("behind", dumped() + b" {}")])]
+    for name, data in files:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / FILE).write_bytes(data)
+    code = (
+        "import os, sys; from advisor.calibration_file import load_calibration\n"
+        "for name in os.listdir(sys.argv[1]):\n"
+        "    for module in [key for key in sys.modules if key.partition('.')[0] == 'json']: del sys.modules[module]\n"
+        "    found, problem = load_calibration(os.path.join(sys.argv[1], name))\n"
+        "    assert found is None and 'is broken' in problem, (name, problem)\n"
+        "    print(name)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, cwd=ROOT, timeout=60
+    )
+    assert sorted(done.stdout.split()) == sorted(name for name, _ in files), done.stderr
+
+
+def dumped() -> bytes:
+    return json.dumps(to_json(FULL)).encode()
+
+
 # ---------------------------------------------------------------- the machine
 
 

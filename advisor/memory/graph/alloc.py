@@ -4,6 +4,7 @@ Facts from ggml-alloc.c of llama.cpp b11434: leaves first, then explicit inputs,
 take over a parent's memory; memory returns when the last reader and the last view are gone; outputs never return.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -26,26 +27,32 @@ UNBOUNDED = 1 << 62
 
 
 class FreeList:
-    """One buffer: free blocks sorted by offset; the last one is the open end."""
+    """One buffer: free blocks sorted by offset; the last one is the open end.
 
-    __slots__ = ("high", "offsets", "sizes")
+    `odd`: once a block of nothing came back neither need be so, and everything goes in the engine's own order.
+    """
+
+    __slots__ = ("high", "odd", "offsets", "sizes")
 
     def __init__(self) -> None:
         self.offsets = [0]
         self.sizes = [UNBOUNDED]
         self.high = 0
+        self.odd = False
 
     def take(self, size: int) -> int:
         """Offset of a block of `size` bytes (already aligned): the tightest hole, else the open end."""
         sizes = self.sizes
-        last = len(sizes) - 1
-        best = last
-        if last > 0:
+        last = best = len(sizes) - 1
+        if self.odd:
             best_size = UNBOUNDED
             for i in range(last):
                 if size <= sizes[i] <= best_size:
-                    best_size = sizes[i]
-                    best = i
+                    best_size, best = sizes[i], i
+        elif last:
+            tightest = min([hole for hole in sizes if hole >= size])  # the open end is the largest
+            while sizes[best] != tightest:  # of equal ones the last
+                best -= 1
         offset = self.offsets[best]
         self.offsets[best] = offset + size
         sizes[best] -= size
@@ -57,6 +64,27 @@ class FreeList:
 
     def give(self, offset: int, size: int) -> None:
         """Return a block and merge it with its neighbours."""
+        offsets, sizes = self.offsets, self.sizes
+        self.odd = self.odd or not size
+        if self.odd:
+            self._give_in_order(offset, size)
+            return
+        after = bisect_left(offsets, offset)
+        joins_next = after < len(offsets) and offsets[after] == offset + size
+        if after and offsets[after - 1] + sizes[after - 1] == offset:
+            sizes[after - 1] += size
+            if joins_next:
+                sizes[after - 1] += sizes[after]
+                del sizes[after], offsets[after]
+        elif joins_next:
+            offsets[after] = offset
+            sizes[after] += size
+        else:
+            offsets.insert(after, offset)
+            sizes.insert(after, size)
+
+    def _give_in_order(self, offset: int, size: int) -> None:
+        """Merge with the neighbours as the engine comes by them."""
         offsets, sizes = self.offsets, self.sizes
         end = offset + size
         for i in range(len(offsets)):

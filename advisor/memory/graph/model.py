@@ -127,7 +127,7 @@ class Hyper:
         self.n_rot = self.whole("rope.dimension_count", self.hk_full)
         self.n_expert = self.whole("expert_count")
         used = self.get("expert_used_count", 0)
-        self.n_used = max(used) if isinstance(used, (tuple, list)) else int(str(used))
+        self.n_used = max(used) if isinstance(used, (tuple, list)) else self.whole("expert_used_count")
         self.hk_mla = self.whole("attention.key_length_mla")
         self.hv_mla = self.whole("attention.value_length_mla")
         self.is_mla = self.hk_mla > 0 and self.hv_mla > 0

@@ -3,11 +3,14 @@
 Blocks keep their numbers: weights, devices and caches stay those of the real ones.
 """
 
+import re
 from collections.abc import Sequence
 
 from advisor.memory.graph.model import BLOCK_NAME, CPU, GraphModel, GraphPlacement, Hyper
+from advisor.memory.placement import one_block
 from advisor.records import NamedTuple
 
+_LISTED = re.compile(r"blk\\\.\((\d+(?:\|\d+)*)\)\\\.(.*)")  # blk\.(0|1|2)\.REST
 # Families whose blocks gather their state before the block before them is done.
 GATHERS = frozenset(("delta", "lightning", "rwkv", "kda", "mamba"))
 
@@ -54,7 +57,7 @@ def block_tensors(model: GraphModel) -> list[tuple[int, str, tuple[int, ...], in
         for name, (shape, kind) in model.tensors.items():
             if name.startswith("blk."):
                 number, _, rest = name[4:].partition(".")
-                if number.isdigit():
+                if number.isdecimal():
                     model.in_blocks.append((int(number), rest, shape, kind))
     return model.in_blocks
 
@@ -68,12 +71,18 @@ def matched_blocks(model: GraphModel, pattern: str) -> dict[int, tuple[str, ...]
     """The tensors of each block that an override finds."""
     found = model.matches.get(pattern)
     if found is None:
+        listed = _LISTED.fullmatch(pattern)
+        if listed is not None:  # of --n-cpu-moe: the same tensors for every number of blocks
+            every = matched_blocks(model, rf"blk\.\d+\.{listed.group(2)}")
+            wanted = {int(number) for number in listed.group(1).split("|")}
+            found = model.matches[pattern] = {i: names for i, names in every.items() if i in wanted}
+            return found
         expression = model.expression(pattern)
         by_block: dict[int, list[str]] = {}
-        for name in model.tensors:
-            match = BLOCK_NAME.match(name)
-            if match and expression.search(name):
-                by_block.setdefault(int(match.group(1)), []).append(name[match.end() :])
+        only = one_block(pattern)
+        for i, rest, _, _ in block_tensors(model):
+            if (only is None or i == only) and expression.search(f"blk.{i}.{rest}"):
+                by_block.setdefault(i, []).append(rest)
         found = {i: tuple(names) for i, names in by_block.items()}
         model.matches[pattern] = found
     return found
@@ -84,7 +93,8 @@ def outside_blocks(model: GraphModel, pattern: str) -> tuple[str, ...]:
     found = model.outside.get(pattern)
     if found is None:
         expression = model.expression(pattern)
-        found = tuple(name for name in model.tensors if not BLOCK_NAME.match(name) and expression.search(name))
+        names = model.tensors if one_block(pattern) is None else ()
+        found = tuple(name for name in names if not BLOCK_NAME.match(name) and expression.search(name))
         model.outside[pattern] = found
     return found
 

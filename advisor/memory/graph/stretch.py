@@ -15,13 +15,17 @@ if TYPE_CHECKING:
     from advisor.memory.graph.model import GraphSettings, Hyper
 
 PADDING = 256  # cells; contexts are multiples of it, and sizes are known to lie on a line only there
-# Families whose graphs have no other bound on the context than the window.
-FAMILIES = frozenset(("transformer", "mla", "mla_full", "delta", "mamba", "gemma4", "gemma3n", "lightning", "kda"))
+# Families whose graphs have no other bound on the context than the window, or what an indexer chooses.
+FAMILIES = frozenset(
+    ("transformer", "mla", "mla_full", "dsa", "delta", "mamba", "gemma4", "gemma3n", "lightning", "kda")
+)
 
 
 def may_stretch(h: Hyper, s: GraphSettings) -> bool:
     """Whether the graph at this context is one of a line: above what bounds a batch or a window."""
     if h.style.family not in FAMILIES or s.n_ctx_seq % PADDING or s.n_ctx < max(s.n_batch, s.n_ubatch):
+        return False
+    if h.style.family == "dsa" and s.n_ctx_seq < h.whole("attention.indexer.top_k"):
         return False
     if not h.window or s.swa_full:
         return True

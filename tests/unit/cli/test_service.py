@@ -187,7 +187,7 @@ def test_the_script_that_runs_is_the_one_that_is_started(tmp_path):
     script = tmp_path / "bin/advisor"
     script.parent.mkdir()
     script.touch()
-    module = Program(("/py/bin/python", "-m", "advisor", "daemon"), None)
+    module = Program(("/py/bin/python", "-m", "advisor", "daemon"), "/")
     assert this_program(str(script), "/py/bin/python", "/site/advisor") == module  # not executable
     script.chmod(0o755)
     assert this_program(str(script), "/py/bin/python", "/site/advisor") == Program((str(script), "daemon"), None)

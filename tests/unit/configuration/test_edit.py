@@ -254,13 +254,12 @@ KEYS += [
     (f"{table.name}.{ {'one': '', 'named': 'ollama.', 'list': 'some*.'}[table.kind] }{key.name}", key)
     for table in TABLES
     for key in table.keys
+    if key.name != table.by  # what tells the entries of a list apart is part of the KEY
 ]
 
 
 def test_every_key_can_be_set_in_the_documented_file_and_taken_back():
     for name, key in KEYS:
-        if name.endswith(".match"):
-            continue
         text = init_text()
         after = set_key(text, FILE, name, key.example)
         assert [line for line in changed_lines(text, after) if line[0] == "-"] == []
@@ -281,15 +280,12 @@ comment = st.sampled_from(["# x", "#", "", "   # indented", "# [daemon]", "# res
 def test_no_comment_is_ever_lost(keys, comments, newline):
     text = ""
     for name, key in keys:
-        if not name.endswith(".match"):
-            text = set_key(text, FILE, name, key.example)
+        text = set_key(text, FILE, name, key.example)
     lines = text.split("\n")
     for at, line in comments:
         lines.insert(at % (len(lines) + 1), line)
     text = newline.join(lines)
     for name, key in keys[:3]:
-        if name.endswith(".match"):
-            continue
         try:
             after = unset_key(text, FILE, name)
         except AdvisorError:

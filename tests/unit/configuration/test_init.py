@@ -19,6 +19,7 @@ from advisor.configuration.types import (
     Defaults,
     Engine,
     ModelRule,
+    ModelSet,
     Target,
 )
 from advisor.outputs.registry import OUTPUTS, load
@@ -50,7 +51,8 @@ def test_every_key_of_the_schema_is_in_it_and_nothing_else():
 
 def test_every_example_is_allowed_and_every_key_is_explained(tmp_path):
     loaded = load_configuration(str(tmp_path), texts={str(tmp_path / FILE): uncommented()})
-    assert len(loaded.configuration.models) == len(loaded.configuration.targets) == 1
+    whole = loaded.configuration
+    assert len(whole.models) == len(whole.targets) == len(whole.sets) == 1
     lines = init_text().splitlines()
     for number, line in enumerate(lines):
         if re.match(r"# [a-z_-]+ = ", line):
@@ -99,6 +101,7 @@ def test_the_schema_fills_every_field():
         "target": Target._fields[1:],
         "defaults": Defaults._fields,
         "model": ModelRule._fields,
+        "set": ModelSet._fields,
         "budget": tuple(name.removesuffix("_bytes") for name in Budget._fields),
         "daemon": Daemon._fields,
         "stores": tuple(Configuration().stores),

@@ -67,8 +67,13 @@ def predicted_mib(case: dict[str, Any]) -> float:
     metadata |= {f"{arch}.{key}": hparams[name] for name, key in KEYS.items() if hparams.get(name)}
     metadata |= rules_for(case)
     names = ["token_embd.weight", *(f"blk.{block}.attn_norm.weight" for block in range(hparams["n_layer"]))]
-    tensors = tuple(TensorInfo(name, (hparams["n_embd"],), 0, 0, 0) for name in names)
-    spec = describe_header(GgufHeader("case", 3, 32, metadata, {}, tensors, hparams["n_vocab"], 0, (), "snapshot"))
+    tensors = [TensorInfo(name, (hparams["n_embd"], 1), 0, 0, 0) for name in names]
+    if hparams.get("n_expert"):  # a model that says it has experts holds some
+        last = f"blk.{hparams['n_layer'] - 1}.ffn_up_exps.weight"
+        tensors.append(TensorInfo(last, (hparams["n_embd"], 1, hparams["n_expert"]), 0, 0, 0))
+    spec = describe_header(
+        GgufHeader("case", 3, 32, metadata, {}, tuple(tensors), hparams["n_vocab"], 0, (), "snapshot")
+    )
     types = [settings["type_k"], settings["type_v"]]
     asked = RequestedSettings(
         n_ctx=settings["n_ctx"], n_batch=settings.get("n_batch"), n_ubatch=settings.get("n_ubatch"),

@@ -114,7 +114,7 @@ def cut(handler: Handler) -> None:
 
 @pytest.mark.parametrize(
     ("status", "content", "words"),
-    [(302, {}, "elsewhere"), (200, flood, "16 MiB"), (200, drip, "did not answer"), (200, cut, "cannot be asked")],
+    [(302, {}, "elsewhere"), (200, flood, "4 MiB"), (200, drip, "did not answer"), (200, cut, "cannot be asked")],
 )
 def test_answers_that_cannot_be_used(server: StandIn, address: Address, status: int, content: Any, words: str) -> None:
     server.answers["GET", "/models"] = (status, content)

@@ -211,6 +211,15 @@ def test_the_package_comes_last(tmp_path, monkeypatch):
 # ---------------------------------------------------------------- what counts of several times
 
 
+def test_the_typical_time_of_a_slow_engine(monkeypatch):
+    """What takes long is not done fifteen times."""
+    monkeypatch.setattr("advisor.engines.trial._PATIENCE_S", 0.05)
+    values = iter([3.0, 9.0, 5.0, 1.0])
+    assert typical(lambda: time.sleep(0.02) or next(values)) == 5.0
+    slow = iter([3.0])
+    assert typical(lambda: time.sleep(0.06) or next(slow)) == 3.0
+
+
 def test_the_typical_time():
     quiet = iter([1.0, 1.001, 1.002, 1.003, 1.004])
     assert typical(lambda: next(quiet)) == 1.002

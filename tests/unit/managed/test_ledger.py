@@ -323,3 +323,11 @@ def test_a_full_disk_after_the_change_is_repaired_by_the_next_run(own, monkeypat
         assert "was made" in ledger.notes[0]
     assert own.apply(ctx="3").pinned == ()
     assert own.text.endswith("ctx = 3\n")
+
+
+def test_a_lock_file_that_is_noise_holds_nothing_up(own):
+    own.write("threads = 8\n")
+    own.apply(ctx="1", adopt=True)
+    (Path(own.state) / LOCK).write_bytes(b"/a\0b" + bytes(range(256)))
+    with open_ledger(own.state) as ledger:
+        assert len(ledger.files) == 1

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from advisor.memory.graph.alloc import BufferRule, FreeList
+import random
+
+import pytest
+
+from advisor.memory.graph.alloc import UNBOUNDED, BufferRule, FreeList
 from advisor.memory.graph.reduce import Block, shortened
 from advisor.memory.graph.sched import PIPELINE_COPIES, Graph, Scheduler
 from advisor.memory.graph.tensor import (
@@ -208,3 +212,56 @@ def test_every_place_is_seen_where_blocks_lie_on_several():
     for i, stand in enumerate(found.stands):
         assert homes[found.ids[stand]] == homes[i]
         assert i == 0 or homes[found.ids[stand] - 1] == homes[i - 1]
+
+
+class EngineOrder:
+    """ggml-alloc.c's own walk through the free blocks, word for word as the engine goes."""
+
+    def __init__(self):
+        self.blocks = [[0, UNBOUNDED]]
+
+    def take(self, size):
+        last = len(self.blocks) - 1
+        best, best_size = last, UNBOUNDED
+        for i in range(last):
+            if size <= self.blocks[i][1] <= best_size:
+                best, best_size = i, self.blocks[i][1]
+        offset = self.blocks[best][0]
+        self.blocks[best] = [offset + size, self.blocks[best][1] - size]
+        if self.blocks[best][1] == 0:
+            del self.blocks[best]
+        return offset
+
+    def give(self, offset, size):
+        for i, (begin, length) in enumerate(self.blocks):
+            if begin + length == offset:
+                self.blocks[i][1] += size
+                if i + 1 < len(self.blocks) and begin + length + size == self.blocks[i + 1][0]:
+                    self.blocks[i][1] += self.blocks.pop(i + 1)[1]
+                return
+            if offset + size == begin:
+                self.blocks[i] = [offset, length + size]
+                if i > 0 and sum(self.blocks[i - 1]) == offset:
+                    self.blocks[i - 1][1] += self.blocks.pop(i)[1]
+                return
+        at = 0
+        while at < len(self.blocks) and self.blocks[at][0] < offset:
+            at += 1
+        self.blocks.insert(at, [offset, size])
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 2, 3, 5, 8), (0, 1, 1, 2, 3, 5)], ids=["plain", "with nothing"])
+def test_free_blocks_are_found_as_the_engine_finds_them(sizes):
+    for seed in range(200):
+        chance, ours, theirs, live = random.Random(seed), FreeList(), EngineOrder(), []
+        for _ in range(60):
+            if live and chance.random() < 0.5:
+                block = live.pop(chance.randrange(len(live)))
+                ours.give(*block)
+                theirs.give(*block)
+            else:
+                size = chance.choice(sizes)
+                offset = ours.take(size)
+                assert offset == theirs.take(size)
+                live.append((offset, size))
+            assert [list(block) for block in zip(ours.offsets, ours.sizes, strict=True)] == theirs.blocks

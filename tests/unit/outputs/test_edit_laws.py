@@ -45,7 +45,8 @@ FORMATS = {
     "env-file": Format(texts.env(), [("LLAMA_ARG_CTX_SIZE",), ("A",), ("NEW",)], _STRINGS),
     "llama-swap": Format(
         texts.yaml_nested(["a", '"b c"', "größe"], "models"),
-        [("models", "a", "cmd"), ("models", "a", "new"), ("models", "new x", "cmd"), ("models", "new x", "ttl")],
+        [("models", "a", "cmd"), ("models", "a", "new"), ("models", "new x", "cmd"), ("models", "new x", "ttl"),
+         ("routing", "router", "settings", "groups", "my set", "members"), ("groups", "g", "swap")],
         _VALUES,
     ),
     "ollama": Format(

@@ -17,7 +17,7 @@ from advisor.outputs.ollama import Service
 from advisor.outputs.ollama_service import drop_in_text, install_commands
 from advisor.outputs.registry import OUTPUTS, load
 from advisor.outputs.types import GONE
-from advisor.settings import RunSettings
+from advisor.settings import BesideSettings, RunSettings
 from tests.unit.outputs.cases import Named, fitting, model
 
 REQUEST = "-c 32768 -ngl 8 -ctk q8_0 -ctv q8_0 -np 1 -t 8"
@@ -291,7 +291,7 @@ def test_every_output_says_what_it_is(name):
     assert output.shares in ("own", "merge")
     known = set(RunSettings._fields)
     assert output.expresses() <= known
-    assert set(output.fixed()) <= known
+    assert set(output.fixed()) <= known | set(BesideSettings._fields)
     assert output.engine in ("llama.cpp", "ollama", "llama-cpp-python", "koboldcpp")
     assert output.parse(output.new_text) == ({("default", "version"): "1"} if name == "llama-server-preset" else {})
 

@@ -167,7 +167,11 @@ def test_the_chosen_point_lies_on_its_curve(case):
     assert at.n_on_gpu == chosen.n_on_gpu
     assert at.fits
     assert speed.reads == (case == "embeds")
-    assert at.tokens_per_s == pytest.approx(chosen.tokens_per_s)
+    if case == "experts":  # those of one more block are on the GPU in part
+        after = curve.points[chosen.n_on_gpu + 1]
+        assert at.tokens_per_s.value < chosen.tokens_per_s.value < after.tokens_per_s.value
+    else:
+        assert at.tokens_per_s == pytest.approx(chosen.tokens_per_s)
 
 
 def test_layers_make_a_dense_model_faster():

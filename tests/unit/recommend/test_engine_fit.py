@@ -36,6 +36,13 @@ def test_fit_is_never_better(case):
     assert not NEVER & set(verdicts(both, case))
 
 
+@pytest.mark.parametrize(("model", "free_mib"), [("gpt-oss-20b", (8192, 12288)), ("lfm2moe-8b", (6144,))])
+def test_with_its_context_fit_is_not_faster_for_splitting_by_kind_of_tensor(model, free_mib):
+    both = compare(model, free_mib, policy().intent("balanced"))
+    assert both.fit.judged.plan.settings.tensor_overrides
+    assert both.alike.turn_s < both.fit.turn_s
+
+
 @pytest.mark.parametrize("free_mib", [(8192, 12288), (12288, 12288)])
 def test_experts_of_several_devices_come_out(free_mib):
     case = next(c for c in fit_cases() if c["model"] == "hunyuan-a13b" and tuple(c["free_mib"]) == (8192, 12288))

@@ -7,8 +7,9 @@ import shlex
 import pytest
 
 from advisor.llama_flags import parse_command
+from advisor.memory.plan import checkpoints_of_slot
 from advisor.outputs.command import command_line, server_options
-from advisor.recommend.warn import cache_ram_mib
+from advisor.recommend.budget import server_caches
 from tests.tools.cells import engine
 from tests.tools.machines import advise, machine
 
@@ -56,8 +57,9 @@ def test_the_command_keeps_old_prompts_within_what_is_left(ram_gib):
     plan, budget = answer.chosen.plan, answer.budget
     left = budget.ram_usable_bytes - plan.host.planned_bytes
     assert left >= 0
+    caches = server_caches(plan, budget, checkpoints_of_slot(plan.settings, engine()))
     options = server_options(
-        plan, engine(), mode="exact", n_layer_all=32, margin_bytes=0, cache_ram_mib=cache_ram_mib(plan, budget)
+        plan, engine(), mode="exact", n_layer_all=32, margin_bytes=0, cache_ram_mib=caches.cache_ram_mib
     )
     words = dict(options)
     said = [note for note in answer.warnings if note.code == "prompt_cache_fills_ram"]
@@ -78,6 +80,13 @@ def test_old_prompts_stay_within_what_a_gpu_leaves_of_shared_memory():
     left = budget.ram_usable_bytes - plan.host.planned_bytes - plan.devices[0].planned_bytes
     assert plan.devices[0].planned_bytes > 4 << 30
     assert 0 <= left < plan.host.extras["prompt_cache_bytes"]
-    mib = cache_ram_mib(plan, budget)
+    mib = server_caches(plan, budget, checkpoints_of_slot(plan.settings, engine())).cache_ram_mib
     assert mib is not None
     assert mib << 20 <= left
+
+
+def test_all_of_the_context_is_what_0_asks_for():
+    """-c 0 is the trained context, also where layers have to leave the GPU for it."""
+    answer = advise("llama3-8b", machine(8), n_ctx=0)
+    assert answer.chosen.plan.settings.n_ctx == 131072
+    assert answer.verdict == "partial"

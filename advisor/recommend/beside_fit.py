@@ -1,0 +1,134 @@
+"""What the engine's own fit chooses beside our choice: the same model, machine and slots; which is better by what."""
+
+from collections.abc import Sequence
+
+from advisor.recommend.engine_fit import MARGIN_BYTES, Fitted, as_good, engine_fit
+from advisor.recommend.evaluate import Judged
+from advisor.recommend.recommendation import Recommendation
+from advisor.recommend.rungs import Figures, rate_of
+from advisor.recommend.said import Said, capital, say, sentence
+from advisor.recommend.search import Search
+from advisor.recommend.words import cache_name
+from advisor.records import NamedTuple
+from advisor.settings import RequestedSettings
+from advisor.speed import Speed
+
+_SAME = 1.005  # what is dearer by less is as good
+
+
+class Side(NamedTuple):
+    """One choice with its speed and what it costs for the intent."""
+
+    judged: Judged
+    speed: Speed
+    cost: float
+
+    @property
+    def n_ctx(self) -> int:
+        """Tokens of context of one slot."""
+        settings = self.judged.plan.settings
+        return settings.n_ctx if settings.kv_unified else settings.n_ctx_seq
+
+    @property
+    def turn_s(self) -> float:
+        """Seconds of the intent's turn."""
+        return self.speed.turn_seconds.value
+
+
+class BesideFit(NamedTuple):
+    """Both choices. `better`: "ours", "fit", "equal", or "neither" where nothing fits."""
+
+    fitted: Fitted
+    fit: Side
+    ours: Side
+    better: str
+    leave: bool  # leaving it to the engine is fine
+    said: tuple[Said, ...]
+
+
+def fit_base(search: Search) -> RequestedSettings:
+    """What is asked of fit: the user's own settings with our slots, everything that it decides left open."""
+    return search.wishes.pinned._replace(n_parallel=search.slots, kv_unified=search.base.kv_unified)
+
+
+def fit_by_rules(search: Search, free_bytes: Sequence[int] | None = None) -> Fitted:
+    """Fit's choice by its published rules; `free_bytes`: what the engine itself finds free on each GPU.
+
+    It looks when the backend has taken its own already, so that is taken off where only advisor has looked.
+    """
+    evaluator = search.evaluator
+    if free_bytes is None:
+        overheads = [evaluator.engine.backends[device.backend].overhead_bytes for device in evaluator.host.devices]
+        limits = evaluator.budget.devices
+        free_bytes = [limit.free_bytes - n for limit, n in zip(limits, overheads, strict=True)]
+    ids = [device.id for device in evaluator.host.devices]
+    return engine_fit(lambda request: evaluator.judge(request).plan, search.spec, fit_base(search), free_bytes, ids)
+
+
+def beside_fit(whole: Search, answer: Recommendation, used: Search, fitted: Fitted) -> BesideFit:
+    """`answer` and what `fitted` comes to; `whole` has all cards, `used` those that the answer takes."""
+    ours, fit = _side(used, answer.chosen), _side(whole, whole.evaluator.judge(fitted.request))
+    # fit takes system memory as unlimited, and what lies on GPUs it has measured
+    over = next((short.over_bytes for short in fit.judged.shorts if short.device == "host"), 0)
+    if over or not answer.chosen.fits:
+        better = "ours" if answer.chosen.fits else "neither" if over else "fit"
+    else:
+        better = "ours" if ours.cost < fit.cost / _SAME else "fit" if fit.cost < ours.cost / _SAME else "equal"
+    leave = better in ("equal", "fit")
+    said = [*_choices(whole, fit, ours, leave), *_beside(whole, fit, ours, over)]
+    safe = as_good(used, answer.chosen) if answer.verdict == "full" and not leave else None
+    if safe is not None:
+        words = "handed advisor's margin by --mode safe, fit comes to {safe_n_ctx} tokens, which is as good"
+        said.append(sentence(say(words, safe_n_ctx=safe // used.slots)))
+    return BesideFit(fitted, fit, ours, better, leave, tuple(capital(one) for one in said))
+
+
+def _side(search: Search, judged: Judged) -> Side:
+    return Side(judged, search.evaluator.speed(judged, search.intent), search.cost(judged))
+
+
+def _choices(search: Search, fit: Side, ours: Side, leave: bool) -> list[Said]:
+    """Both in one sentence."""
+    if not ours.judged.fits:
+        return []
+    values: Figures = {
+        "fit_n_ctx": fit.n_ctx,
+        "our_n_ctx": ours.n_ctx,
+        "fit_turn_s": fit.turn_s,
+        "our_turn_s": ours.turn_s,
+        "fit_tokens_per_s": rate_of(search, fit.speed),
+        "our_tokens_per_s": rate_of(search, ours.speed),
+    }
+    if leave:
+        text = "leaving it to the engine is fine: {fit_n_ctx} tokens, a turn takes {fit_turn_s}; "
+        return [sentence(say(text + "here {our_n_ctx} tokens, {our_turn_s}", **values))]
+    text = "{our_n_ctx} tokens of context instead of fit's {fit_n_ctx}; a turn takes {our_turn_s} instead of "
+    if fit.n_ctx == ours.n_ctx:
+        text = "with the same {our_n_ctx} tokens of context a turn takes {our_turn_s} instead of "
+    choices = say(text + "{fit_turn_s}, {our_tokens_per_s} instead of {fit_tokens_per_s}", **values)
+    percent = round(100 * (fit.cost / ours.cost - 1))
+    words = (
+        "all in all {percent} % better for {intent}" if percent >= 0 else "all in all {percent} % dearer for {intent}"
+    )
+    return [sentence(choices, say(words, percent=abs(percent), intent=search.intent.name))]
+
+
+def _beside(search: Search, fit: Side, ours: Side, over_bytes: int) -> list[Said]:
+    """What fit does not look at, and what each keeps free."""
+    told = []
+    if over_bytes:
+        text = "fit takes system memory as unlimited: its choice is {over_bytes} too much for it"
+        told.append(sentence(say(text, over_bytes=over_bytes)))
+    if fit.judged.plan.settings.cache_type_k != ours.judged.plan.settings.cache_type_k and ours.judged.fits:
+        values: Figures = {"cache": cache_name(ours.judged)}
+        values |= {"our_token_bytes": _cache_per_token(ours), "fit_token_bytes": _cache_per_token(fit)}
+        text = "fit never changes the cache's types: in {cache} a token takes {our_token_bytes} instead of "
+        told.append(sentence(say(text + "{fit_token_bytes}", **values)))
+    margin = max((limit.margin_bytes for limit in search.evaluator.budget.devices), default=0)
+    text = "fit keeps {fit_margin_bytes} of each GPU free, advisor {margin_bytes}"
+    return [*told, sentence(say(text, fit_margin_bytes=MARGIN_BYTES, margin_bytes=margin))]
+
+
+def _cache_per_token(side: Side) -> int:
+    plan = side.judged.plan
+    return (sum(device.cache_bytes for device in plan.devices) + plan.host.cache_bytes) // plan.settings.n_ctx

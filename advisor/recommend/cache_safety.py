@@ -1,0 +1,54 @@
+"""What is known of quantised caches with a model on a machine: the rows of policy.toml that apply, and their factors.
+
+Which types and head sizes have a flash-attention kernel at all is the engine's (BackendRules); `Search.cache_allowed`
+leaves those without one out. Here is the rest: kernels that are there but slow, and architectures whose keys suffer.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from advisor.memory.engine_spec import EngineSpec
+from advisor.model.spec import ModelSpec
+from advisor.recommend.policy import Policy
+from advisor.records import NamedTuple
+
+
+class CacheRow(NamedTuple):
+    """One row that applies. `factor` multiplies what the type makes of the cost; `keys_only`: values do not matter."""
+
+    name: str
+    types: tuple[str, ...]
+    keys_only: bool
+    effect: str
+    factor: float
+    text: str
+
+
+def rows_for(
+    rows: Iterable[Mapping[str, Any]], spec: ModelSpec, engine: EngineSpec, backends: Iterable[str]
+) -> tuple[CacheRow, ...]:
+    """Those that apply to a model with an engine's build on GPUs of these backends; none of a CPU alone is known."""
+    used = set(backends)
+    widest = max((max(layer.head_size_k, layer.head_size_v) for layer in spec.layers if layer.has_cache), default=0)
+    return tuple(
+        CacheRow(
+            row["name"], tuple(row["types"]), row.get("keys_only", False), row["effect"], row["factor"], row["text"]
+        )
+        for row in rows
+        if ("backends" not in row or not used.isdisjoint(row["backends"]))
+        and ("architectures" not in row or spec.architecture in row["architectures"])
+        and widest >= row.get("head_size_from", 0)
+        and row.get("build_from", 0) <= engine.build
+        and engine.build < row.get("build_below", engine.build + 1)
+    )
+
+
+def with_safety(policy: Policy, rows: Iterable[CacheRow]) -> Policy:
+    """`policy` with the factors of types of keys and of values as they are where the rows apply."""
+    keys, values = dict(policy.cache_factor), dict(policy.cache_factor)
+    for row in rows:
+        for kind in row.types:
+            keys[kind] = keys.get(kind, 2.0) * row.factor
+            if not row.keys_only:
+                values[kind] = values.get(kind, 2.0) * row.factor
+    return policy._replace(key_factor=keys, value_factor=values)

@@ -1,0 +1,88 @@
+"""An answer explained: the ladder to it, the next steps up, what would help, and the line to repeat to a friend."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from advisor.host import Device, HostSnapshot
+from advisor.recommend.cures import Cure, Cures, SearchIn
+from advisor.recommend.ladder import Walk
+from advisor.recommend.recommendation import Recommendation
+from advisor.recommend.rungs import Figures, Rung, context_of, on, rate_of, where
+from advisor.recommend.said import Said, say, sentence
+from advisor.recommend.search import Search
+from advisor.recommend.steps import Step, next_steps
+from advisor.records import NamedTuple
+
+if TYPE_CHECKING:
+    from advisor.quants.rules import QuantRules
+
+
+class Explained(NamedTuple):
+    """What `advisor recommend --explain` adds; the last rung is the answer."""
+
+    rungs: tuple[Rung, ...]
+    steps: tuple[Step, ...]
+    cures: tuple[Cure, ...]
+    friend: Said
+
+
+def explain(
+    search: Search, answer: Recommendation, host: HostSnapshot, search_in: SearchIn, quants: "Callable[[], QuantRules]"
+) -> Explained:
+    """`search`: on the cards that the answer takes; `host`: the whole machine; `search_in` searches on another one."""
+
+    def search_on(devices: tuple[Device, ...]) -> Search:
+        return search_in(host._replace(devices=devices), search.wishes)
+
+    def quality(cache_type: str) -> Said | None:
+        return published(quants(), cache_type)
+
+    steps = next_steps(search, answer.chosen)
+    rungs = Walk(search, answer.chosen, host.devices, search_on, steps, quality).rungs()
+    cures = Cures(search, answer, search_in, quality, quants, steps).all()
+    return Explained(rungs, steps, cures, friend(search, answer, rungs))
+
+
+def published(rules: "QuantRules", cache_type: str) -> Said | None:
+    """What was measured of a cache type's loss, on whatever model it was; perplexity where there is one."""
+    from advisor.quants.quality import cache_quality
+
+    figures = cache_quality(rules, cache_type)
+    figure = next((one for one in figures if one.measure.startswith("perplexity")), figures[0] if figures else None)
+    if figure is None:
+        return None
+    if figure.measure.startswith("perplexity"):
+        text = "published: perplexity {cache_loss} more than with f16 ({of})"
+    else:
+        text = "published: {measure} {cache_loss} ({of})"
+    return say(text, cache_loss=figure.value, measure=figure.measure, of=figure.model)
+
+
+def friend(search: Search, answer: Recommendation, rungs: tuple[Rung, ...]) -> Said:
+    """The one line that a person would repeat."""
+    chosen, names = answer.chosen, [device.name for device in search.evaluator.host.devices]
+    on_gpus = "the {card}" if len(names) == 1 else "{n_gpus} GPUs" if names else "the CPU"
+    (layers, a), (context, b) = where(search, chosen), context_of(chosen)
+    a = {"n_gpus": len(names), "card": names[0] if names else "", "name": search.spec.name, **a}
+    if not chosen.fits:
+        place = rungs[-1].tightest
+        return sentence(
+            say(f"{{name}} does not fit {on_gpus}: even with {context} it lacks {{over_bytes}} {{place}}",
+                over_bytes=place.over_bytes, place=on(place.device), **a, **b)
+        )  # fmt: skip
+    whole = answer.verdict == "full"
+    how = f"runs whole on {on_gpus}" if whole else f"runs with {layers}" if names else f"runs on {on_gpus}"
+    if len(names) == 1:
+        how = how.replace("the GPU", on_gpus)
+    verb = how if search.spec.has_logits else how.replace("runs", "embeds")
+    line = say(f"{{name}} {verb}, {context}, {{tokens_per_s}}", **a, **b,
+               tokens_per_s=rate_of(search, answer.speed))  # fmt: skip
+    wish = next((rung for rung in rungs if not rung.judged.fits and rung.taken), None)
+    if wish is None:
+        return sentence(line)
+    place, (more, c) = wish.tightest, context_of(wish.judged, "wished_n_ctx")
+    short: Figures = {"over_bytes": place.over_bytes, "place": on(place.device)}
+    if wish.judged.plan.settings.n_ctx == chosen.plan.settings.n_ctx:
+        return sentence(line, say("with {over_bytes} more {place} it would run whole", **short))
+    all_of_it = "" if whole or not names else "all of it with "
+    return sentence(line, say(f"for {all_of_it}{more} it lacks {{over_bytes}} {{place}}", **c, **short))

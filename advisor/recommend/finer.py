@@ -1,0 +1,107 @@
+"""Finer than a chain: single tensors of experts on the CPU, on whichever GPU they would be one too many."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from advisor.memory.placement import HOST
+from advisor.recommend.evaluate import Judged
+from advisor.recommend.search import WORTH, Search
+from advisor.settings import RequestedSettings, TensorOverride
+
+
+def finer(search: Search, best: Judged, kinds: Mapping[int, tuple[str, ...]]) -> list[Judged]:
+    """Fitting candidates with the context of `best` that cost less; `kinds`, of `expert_kinds`, by block.
+
+    Nothing is looked into that would not be cheaper by what is read of each memory.
+    """
+    pinned, settings = search.wishes.pinned, best.plan.settings
+    if not kinds or pinned.n_gpu_layers is not None or settings.n_gpu_layers <= search.spec.n_layer_all:
+        return []
+    found: list[Judged] = []
+    least = search.cost(best)
+    for request in (*_last_block(search, best, kinds), *_shared_anew(search, best, kinds)):
+        if search.cost(search.evaluator.least(request)) < WORTH * least and search.may_fit(request):
+            judged = search.evaluator.judge(request)
+            if judged.fits:
+                found.append(judged)
+                least = min(least, search.cost(judged))
+    return found
+
+
+def _last_block(search: Search, best: Judged, kinds: Mapping[int, tuple[str, ...]]) -> Iterator[RequestedSettings]:
+    """Of experts in the last block alone, which works on the wanted rows only, no GPU needs a copy for prompts."""
+    last = search.spec.n_layer - 1
+    if best.plan.host_expert_blocks > 2 or last not in kinds:
+        return
+    for pair in search.cache_pairs():
+        whole = best.request._replace(
+            n_cpu_moe=search.wishes.pinned.n_cpu_moe, cache_type_k=pair[0], cache_type_v=pair[1], tensor_overrides=()
+        )
+        for count in range(1, len(kinds[last]) + 1):
+            overrides = tuple(TensorOverride(f"blk.{last}.{kind}", "CPU") for kind in kinds[last][-count:])
+            yield search.shared(search.open_split(whole._replace(tensor_overrides=overrides)))
+
+
+def _shared_anew(search: Search, best: Judged, kinds: Mapping[int, tuple[str, ...]]) -> Iterator[RequestedSettings]:
+    """With one layer more on one of two neighbouring GPUs, and on each no more experts away than it lacks room."""
+    plan, pinned = best.plan, search.wishes.pinned
+    n_devices = len(plan.devices)
+    counts = [plan.placement.count(index) for index in range(n_devices)]
+    if n_devices < 2 or pinned.tensor_split or pinned.split_mode or HOST in plan.placement or 0 in counts:
+        return
+    whole = best.request._replace(n_cpu_moe=None, tensor_overrides=())
+    layers = search.evaluator.bytes_by_layer(whole)
+    sizes = {
+        (block, kind): search.evaluator.matched_bytes(block, f"blk.{block}.{kind}")
+        for block in kinds
+        for kind in kinds[block]
+    }
+    room = search.evaluator.room_beside(best)
+    tried = []
+    for index in range(n_devices - 1):
+        for step in (1, -1):
+            changed = list(counts)
+            changed[index] += step
+            changed[index + 1] -= step
+            away = _away(layers, changed, room, kinds, sizes) if min(changed) > 0 else None
+            if away is not None:
+                tried.append((sum(sizes[one] for one in away), changed, away))
+    for _, changed, away in sorted(tried, key=lambda trial: trial[0]):
+        yield _request(whole, changed, away, kinds)
+
+
+def _away(
+    layers: Sequence[int], counts: Sequence[int], room: Sequence[int], kinds: Mapping[int, tuple[str, ...]],
+    sizes: Mapping[tuple[int, str], int],
+) -> list[tuple[int, str]] | None:  # fmt: skip
+    """Tensors that must leave so that every device has room, its first blocks first; None where that is not enough."""
+    away: list[tuple[int, str]] = []
+    begin = 0
+    for count, limit in zip(counts, room, strict=True):
+        end = begin + count
+        over = sum(layers[begin:end]) - limit
+        for block in range(begin, end):
+            mine = list(kinds.get(block, ()))
+            while mine and over > 0:  # the smallest that is enough, else the largest
+                kind = next((kind for kind in mine if sizes[block, kind] >= over), mine[-1])
+                mine.remove(kind)
+                away.append((block, kind))
+                over -= sizes[block, kind]
+        if over > 0:
+            return None
+        begin = end
+    return away
+
+
+def _request(
+    whole: RequestedSettings, counts: Sequence[int], away: Sequence[tuple[int, str]],
+    kinds: Mapping[int, tuple[str, ...]],
+) -> RequestedSettings:  # fmt: skip
+    """`whole` with these tensors on the CPU: whole blocks from the first on by number, the others by name."""
+    gone = set(away)
+    first = 0
+    while all((first, kind) in gone for kind in kinds.get(first, ())) and any(block >= first for block, _ in gone):
+        first += 1
+    overrides = tuple(TensorOverride(f"blk.{block}.{kind}", "CPU") for block, kind in away if block >= first)
+    return whole._replace(
+        n_cpu_moe=first or None, tensor_overrides=overrides, tensor_split=tuple(float(count) for count in counts)
+    )

@@ -1,0 +1,125 @@
+"""What the walk up the ladder is told with: places, rungs, and the phrases that several sentences share."""
+
+from advisor.recommend.budget import shared_bytes
+from advisor.recommend.evaluate import Judged
+from advisor.recommend.said import Said, say
+from advisor.recommend.search import Search
+from advisor.records import NamedTuple
+from advisor.settings import RequestedSettings
+from advisor.speed import Speed
+
+Figures = dict[str, float | str]
+
+
+class Place(NamedTuple):
+    """A GPU or "host": bytes planned there, and how many may be used; unified memory is counted on the host too."""
+
+    device: str
+    need_bytes: int
+    usable_bytes: int
+
+    @property
+    def over_bytes(self) -> int:
+        """How much too much it is; negative is to spare."""
+        return self.need_bytes - self.usable_bytes
+
+
+class Rung(NamedTuple):
+    """One setting that was tried. `taken`: it lies on the way to the choice; of what does not fit no speed is told."""
+
+    code: str  # "wish" | "cards" | a knob
+    taken: bool
+    judged: Judged
+    places: tuple[Place, ...]
+    speed: Speed | None
+    said: Said
+
+    @property
+    def tightest(self) -> Place:
+        """The place with the least to spare."""
+        return max(self.places, key=lambda place: (place.over_bytes, place.need_bytes))
+
+
+def places_of(search: Search, judged: Judged) -> tuple[Place, ...]:
+    """Every GPU that is used, and system memory."""
+    budget = search.evaluator.budget
+    found = [
+        Place(plan.id, plan.planned_bytes, limit.usable_bytes)
+        for plan, limit in zip(judged.plan.devices, budget.devices, strict=True)
+        if plan.planned_bytes
+    ]
+    need = judged.plan.host.planned_bytes + shared_bytes(judged.plan, budget)
+    return (*found, Place("host", need, budget.ram_usable_bytes))
+
+
+def rate_of(search: Search, speed: Speed) -> float:
+    """Tokens/s as the model is used: answering, or reading where it only embeds."""
+    return (speed.decode_tokens_per_s if search.spec.has_logits else speed.prefill_tokens_per_s).value
+
+
+def where(search: Search, judged: Judged) -> tuple[str, Figures]:
+    """Where layers and experts lie, as a template and its figures."""
+    settings, every = judged.plan.settings, search.spec.n_layer_all + 1
+    n_devices = sum(device.planned_bytes > 0 for device in judged.plan.devices)
+    if not n_devices or settings.n_gpu_layers == 0:
+        return "everything on the CPU", {}
+    gpus = "the GPU" if n_devices == 1 else "{n_gpus} GPUs"
+    values: Figures = {"n_layers": every}
+    if n_devices > 1:
+        values["n_gpus"] = n_devices
+    text = f"all {{n_layers}} layers on {gpus}"
+    if settings.n_gpu_layers < every:
+        text, values = (
+            f"{{n_gpu_layers}} of {{n_layers}} layers on {gpus}",
+            {**values, "n_gpu_layers": settings.n_gpu_layers},
+        )
+    if judged.plan.host_expert_blocks:
+        text += ", the experts of {n_cpu_moe} blocks on the CPU"
+        values["n_cpu_moe"] = judged.plan.host_expert_blocks
+    return text, values
+
+
+def context_of(judged: Judged, name: str = "n_ctx") -> tuple[str, Figures]:
+    """The context of one slot, as a template and its figures."""
+    settings = judged.plan.settings
+    if settings.n_parallel > 1 and not settings.kv_unified:
+        return f"{{{name}}} tokens a slot", {name: settings.n_ctx // settings.n_parallel}
+    return f"{{{name}}} tokens", {name: settings.n_ctx}
+
+
+def wish_of(search: Search) -> RequestedSettings:
+    """What a person would have first: everything on the GPUs, all of the context, nothing lost in the cache."""
+    pinned = search.wishes.pinned
+    pair = (search.cache_pairs() or [("f16", "f16")])[0]
+    request = search.base._replace(cache_type_k=pair[0], cache_type_v=pair[1])
+    if pinned.n_ctx is None:
+        request = request._replace(n_ctx=search.ceiling)
+    if pinned.n_gpu_layers is None:
+        request = request._replace(n_gpu_layers=search.spec.n_layer_all + 1 if search.evaluator.host.devices else 0)
+    return request
+
+
+def on(device: str) -> str:
+    """Where a place is, in words."""
+    return "in system memory" if device == "host" else f"on {device}"
+
+
+def tightest_of(search: Search, judged: Judged) -> Place:
+    """The place with the least to spare."""
+    return max(places_of(search, judged), key=lambda place: (place.over_bytes, place.need_bytes))
+
+
+def outcome(search: Search, judged: Judged) -> Said:
+    """Whether it fits, by how much, and how fast it then is."""
+    places = sorted(places_of(search, judged), key=lambda place: -place.over_bytes)
+    if not judged.fits:
+        short = [place for place in places if place.over_bytes > 0]
+        names = ["over_bytes", *(f"over_{number}_bytes" for number in range(2, len(short) + 1))]
+        words = [f"{{{name}}} {{on_{name}}}" for name in names]
+        values: Figures = {name: place.over_bytes for name, place in zip(names, short, strict=True)}
+        values |= {f"on_{name}": on(place.device) for name, place in zip(names, short, strict=True)}
+        words[0] = words[0].replace("} {", "} too much {")
+        return say(" and ".join(words), **values)
+    rate = rate_of(search, search.evaluator.speed(judged, search.intent))
+    text = "fits with {spare_bytes} to spare {worst}, {tokens_per_s}"
+    return say(text, spare_bytes=-places[0].over_bytes, worst=on(places[0].device), tokens_per_s=rate)

@@ -1,0 +1,84 @@
+"""The next step up from an answer in each direction: the first that does not fit, and by how much."""
+
+from advisor.recommend.evaluate import Judged
+from advisor.recommend.rungs import Figures, Place, context_of, on, tightest_of, where
+from advisor.recommend.said import Said, capital, say, sentence
+from advisor.recommend.search import Search
+from advisor.records import NamedTuple
+from advisor.settings import RequestedSettings
+
+
+class Step(NamedTuple):
+    """One step that does not fit; `place` is where it lacks most."""
+
+    code: str  # "context" | "cache" | "experts" | "layers"
+    judged: Judged
+    place: Place
+    said: Said
+
+
+def next_steps(search: Search, chosen: Judged) -> tuple[Step, ...]:
+    """What a little more context, a better cache, one more layer or block of experts would lack.
+
+    Empty where the choice fits no better itself, or where there is nothing left to want.
+    """
+    if not chosen.fits:
+        return ()
+    request, settings, pinned = search.open_split(chosen.request), chosen.plan.settings, search.wishes.pinned
+    found = []
+    if pinned.n_ctx is None and settings.n_ctx < search.ceiling:
+        found.append(_context(search, chosen, request))
+    if settings.cache_type_k != "f16" and not (pinned.cache_type_k or pinned.cache_type_v):
+        lossless = search.judge(request._replace(cache_type_k="f16", cache_type_v="f16"))
+        found.append(_step("cache", search, lossless, "an f16 cache", {}))
+    if search.evaluator.host.devices:
+        if settings.n_cpu_moe and pinned.n_cpu_moe is None and not pinned.cpu_moe:
+            counts = range(settings.n_cpu_moe - 1, -1, -1)
+            found.append(_more(search, "experts", [request._replace(n_cpu_moe=count or None) for count in counts]))
+        if settings.n_gpu_layers <= search.spec.n_layer_all and pinned.n_gpu_layers is None:
+            counts = range(settings.n_gpu_layers + 1, search.spec.n_layer_all + 2)
+            found.append(_more(search, "layers", [request._replace(n_gpu_layers=count) for count in counts]))
+    return tuple(step for step in found if step is not None)
+
+
+def _context(search: Search, chosen: Judged, request: RequestedSettings) -> Step | None:
+    """The first context that is too long; much may fit that the choice leaves to everything else."""
+    n_ctx = chosen.plan.settings.n_ctx
+    tried = search.judge(request._replace(n_ctx=min(n_ctx + search.step, search.ceiling)))
+    if tried.fits:
+        longest = search.longest(request, n_ctx, search.ceiling)
+        n_ctx = longest.plan.settings.n_ctx if longest is not None else n_ctx
+        if n_ctx >= search.ceiling:
+            return None
+        tried = search.judge(request._replace(n_ctx=min(n_ctx + search.step, search.ceiling)))
+    context, values = context_of(tried)
+    return _step("context", search, tried, context, values)
+
+
+def _more(search: Search, code: str, requests: list[RequestedSettings]) -> Step | None:
+    """The first of `requests`, each more than the one before, that does not fit."""
+    low, high = 0, len(requests)
+    if not search.judge(requests[0]).fits:
+        high = 0
+    while low < high:
+        middle = (low + high) // 2
+        if search.judge(requests[middle]).fits:
+            low = middle + 1
+        else:
+            high = middle
+    if low == len(requests):
+        return None
+    judged = search.judge(requests[low])
+    layers, values = where(search, judged)
+    return _step(code, search, judged, layers, values)
+
+
+def _step(code: str, search: Search, judged: Judged, words: str, values: Figures) -> Step | None:
+    if judged.fits or judged.plan.refused is not None:
+        return None
+    place = tightest_of(search, judged)
+    said = say(
+        words + " would need {need_bytes} {place}", **values, need_bytes=place.need_bytes, place=on(place.device)
+    )
+    much = say("{over_bytes} too much", over_bytes=place.over_bytes)
+    return Step(code, judged, place, capital(sentence(said, much)))

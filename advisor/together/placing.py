@@ -1,0 +1,233 @@
+"""A projector and a draft model on the GPU or in system memory: what each place does to a turn, chosen and told.
+
+On the GPU they take memory that context and layers could have; in system memory a picture, or every drafted token,
+takes the CPU's time. Their memory is counted by advisor.memory.extras. The engine has no context of its own for a draft
+model any more (its -cd was removed): that is as long as the model's.
+"""
+
+from collections.abc import Callable, Iterable
+from itertools import product
+from math import inf
+
+from advisor.ggml_types import GGML_TYPES
+from advisor.host import HostSnapshot
+from advisor.memory.engine_spec import EngineSpec
+from advisor.memory.extras import Beside, patches_of
+from advisor.memory.types import Extra
+from advisor.model.beside import Projector
+from advisor.model.spec import ModelSpec
+from advisor.recommend.beside_notes import projector_on_card
+from advisor.recommend.evaluate import cost
+from advisor.recommend.policy import Intent, Policy
+from advisor.recommend.recommendation import Note, Recommendation
+from advisor.recommend.search import Wishes
+from advisor.recommend.words import layers_text, seconds_text, tokens_text
+from advisor.records import NamedTuple
+from advisor.settings import BesideSettings, RequestedSettings
+from advisor.speed import Constants, Speed
+from advisor.units import format_bytes
+
+_UNKNOWN = 1e6  # the factor of a place whose pace is not known: taken only where no other fits
+
+
+class Placing(NamedTuple):
+    """What is beside one model, and the machine it is on; without devices everything is on the CPU."""
+
+    spec: ModelSpec
+    beside: Beside
+    constants: Constants
+    engine: EngineSpec
+    policy: Policy
+    intent: Intent
+
+    def picture_seconds(self, asked: BesideSettings) -> float | None:
+        """For the largest picture: 2 FLOP for each of the encoder's parameters and each patch. None = not known."""
+        projector = self.beside.projector
+        if projector is None:
+            return 0.0
+        if projector.vision is None:
+            return None
+        patches = self.patches(asked)
+        on_gpu = asked.mmproj_offload and self.constants.devices
+        flops = self.constants.devices[0].flops if on_gpu else self.constants.host.flops
+        return 2.0 * _parameters(projector) * patches / flops
+
+    def patches(self, asked: BesideSettings) -> int:
+        """Of the largest picture."""
+        assert self.beside.projector is not None
+        vision = self.beside.projector.vision
+        return patches_of(vision, asked.image_max_tokens, self.engine)[1] if vision is not None else 0
+
+    def draft_seconds(self, asked: BesideSettings) -> float:
+        """For one drafted token: what is read of the draft model, and its blocks' steps."""
+        draft = self.beside.draft
+        if draft is None:
+            return 0.0
+        if asked.draft_n_gpu_layers == 0 or not self.constants.devices:
+            host = self.constants.host
+            return _read_bytes(draft) / host.read_bytes_per_s + draft.n_layer * host.step_seconds
+        fastest = max(self.constants.devices, key=lambda device: device.read_bytes_per_s)
+        return _read_bytes(draft) / fastest.read_bytes_per_s + draft.n_layer * fastest.step_seconds
+
+    def drafted(self, asked: BesideSettings) -> int:
+        """How many tokens are drafted at once."""
+        return asked.draft_n_max or int(self.engine.draft["n_max"]["draft"])
+
+    def answer_factor(self, asked: BesideSettings, speed: Speed) -> float:
+        """What drafting makes of the seconds of an answer; above 1 it is slower than without."""
+        if self.beside.draft is None:
+            return 1.0
+        alone, count = 1 / speed.decode_tokens_per_s.value, self.drafted(asked)
+        accepted = self.policy.beside["draft_acceptance"]
+        worth = (1 - accepted ** (count + 1)) / (1 - accepted)
+        return (alone + count * self.draft_seconds(asked)) / (worth * alone)
+
+    def factor(self, asked: BesideSettings, speed: Speed) -> float:
+        """What the places make of the seconds of a turn."""
+        picture = self.picture_seconds(asked)
+        if picture is None:
+            return 1.0 if asked.mmproj_offload else _UNKNOWN
+        answer = self.intent.turn.answer_tokens / speed.decode_tokens_per_s.value
+        seconds = speed.turn_seconds.value + answer * (self.answer_factor(asked, speed) - 1)
+        return (seconds + self.policy.beside["pictures_per_turn"] * picture) / speed.turn_seconds.value
+
+
+def placings(wishes: Wishes, beside: Beside | None) -> list[Wishes]:
+    """The wishes with every place that is left open for a projector and a draft model; on the GPU first."""
+    if beside is None:
+        return [wishes]
+    pinned = wishes.pinned
+    eyes = [None, False] if beside.projector is not None and pinned.mmproj_offload is None else [pinned.mmproj_offload]
+    layers = pinned.draft_n_gpu_layers
+    drafts = [None, 0] if beside.draft is not None and layers is None else [layers]
+    return [
+        wishes._replace(pinned=pinned._replace(mmproj_offload=eye, draft_n_gpu_layers=draft))
+        for eye, draft in product(eyes, drafts)
+    ]
+
+
+def placed_as(wishes: Wishes, request: RequestedSettings) -> Wishes:
+    """The wishes with the places that a candidate has."""
+    pinned = wishes.pinned._replace(
+        mmproj_offload=request.mmproj_offload, draft_n_gpu_layers=request.draft_n_gpu_layers
+    )
+    return wishes._replace(pinned=pinned)
+
+
+class _Placed(NamedTuple):
+    answer: Recommendation
+    host: HostSnapshot
+    placing: Placing
+
+    @property
+    def asked(self) -> BesideSettings:
+        return self.answer.chosen.plan.settings.beside
+
+    @property
+    def cost(self) -> float:
+        """Of the answer, with the places; infinite where it does not fit."""
+        if self.answer.verdict == "does_not_fit":
+            return inf
+        answer, placing = self.answer, self.placing
+        alone = cost(answer.chosen, answer.speed, placing.intent, placing.policy, placing.spec.n_ctx_train)
+        return alone * placing.factor(self.asked, answer.speed)
+
+
+def best_placed(
+    wishes: Wishes,
+    beside: Beside,
+    recommend: Callable[[Wishes], tuple[Recommendation, HostSnapshot]],
+    placing_on: Callable[[HostSnapshot], Placing],
+) -> tuple[Recommendation, HostSnapshot]:
+    """The best answer over the places that are left open, with a reason for each; as `recommend` where none is."""
+    tried = []
+    for some in placings(wishes, beside):
+        answer, host = recommend(some)
+        tried.append(_Placed(answer, host, placing_on(host)))
+    best = min(tried, key=lambda placed: placed.cost)
+    notes = _notes(best, tried, beside.draft)
+    return best.answer._replace(reasons=(*best.answer.reasons, *notes)), best.host
+
+
+def _notes(best: _Placed, tried: Iterable[_Placed], draft: ModelSpec | None) -> list[Note]:
+    notes = []
+    if best.answer.verdict == "does_not_fit":
+        return []
+    for what, of in (("mmproj", "mmproj_offload"), ("draft", "draft_n_gpu_layers")):
+        other = next((one for one in tried if _differs_in(one.asked, best.asked, of)), None)
+        if other is not None:
+            notes.append(_note(what, best, other))
+    if draft is not None:
+        faster = 1 / best.placing.answer_factor(best.asked, best.answer.speed)
+        words = f"about {faster:.1f} times as fast" if faster >= 1 else f"slower, at about {faster:.1f} of the pace"
+        accepted = best.placing.policy.beside["draft_acceptance"]
+        text = f"With {best.placing.drafted(best.asked)} tokens drafted at a time it answers {words}"
+        notes.append(Note("draft_gain", f"{text} where {accepted:.0%} of them are accepted.", "policy.toml: beside"))
+    return notes
+
+
+def _note(what: str, best: _Placed, other: _Placed) -> Note:
+    """Where it is, what it takes there, and what the other place would cost or save."""
+    on_gpu = best.asked.mmproj_offload if what == "mmproj" else best.asked.draft_n_gpu_layers != 0
+    here, there = ("on the GPU", "in system memory") if on_gpu else ("in system memory", "on the GPU")
+    name = "The projector" if what == "mmproj" else "The draft model"
+    size = _size(best, what, on_gpu)
+    text = f"{name} is {here}, {format_bytes(size)}: {_pace(what, best)}."
+    projector = best.placing.beside.projector
+    if what == "mmproj" and not on_gpu and projector is not None and best.host.devices:
+        card = best.host.devices[0]
+        needs = projector_on_card(projector, best.asked.image_max_tokens, card, best.placing.engine)
+        text += f" On {card.id} it would take {needs}."
+    if other.answer.verdict == "does_not_fit":
+        return Note(f"{what}_placed", f"{text} {there[0].upper()}{there[1:]} nothing would fit.", "policy.toml: beside")
+    chosen, left = best.answer.chosen, other.answer.chosen
+    gets, own = tokens_text(left.plan.settings), tokens_text(chosen.plan.settings)
+    layers = [layers_text(best.placing.spec, judged) for judged in (left, chosen)]
+    if layers[0] != layers[1]:
+        gets, own = f"{layers[0]}, {gets}", f"{layers[1]}, {own}"
+    flag = {"mmproj": "--no-mmproj-offload", "draft": "-ngld 0"}[what]
+    how = f"{there} ({flag})" if on_gpu else there
+    text += f" {how[0].upper()}{how[1:]} {_pace(what, other)}, with {gets} instead of {own}."
+    return Note(f"{what}_placed", text, "policy.toml: beside")
+
+
+def _pace(what: str, placed: _Placed) -> str:
+    if what == "draft":
+        return f"a drafted token takes {1000 * placed.placing.draft_seconds(placed.asked):.1f} ms"
+    seconds = placed.placing.picture_seconds(placed.asked)
+    if seconds is None:
+        return "how long it takes is not known"
+    words = seconds_text(seconds) if seconds >= 0.1 else f"{1000 * seconds:.0f} ms"
+    return f"a picture of {placed.placing.patches(placed.asked):,} patches takes about {words}"
+
+
+def _size(placed: _Placed, what: str, on_gpu: bool) -> int:
+    """Bytes of it where it is."""
+    plan = placed.answer.chosen.plan
+    places: list[tuple[Extra, ...]] = [device.extras for device in plan.devices] if on_gpu else [plan.host.beside]
+    return sum(extra.n_bytes.high for extras in places for extra in extras if extra.name.startswith(what))
+
+
+def _differs_in(one: BesideSettings, other: BesideSettings, name: str) -> bool:
+    both = ("mmproj_offload", "draft_n_gpu_layers")
+    rest = next(each for each in both if each != name)
+    return bool(getattr(one, name) != getattr(other, name) and getattr(one, rest) == getattr(other, rest))
+
+
+def _parameters(projector: Projector) -> float:
+    """How many weights the encoder has."""
+    kinds = GGML_TYPES
+    return sum(
+        tensor.n_bytes * kinds[tensor.ggml_type].block_elements / kinds[tensor.ggml_type].block_bytes
+        for tensor in projector.tensors
+    )
+
+
+def _read_bytes(spec: ModelSpec) -> float:
+    """Weights that one token of a draft model reads."""
+    used = spec.n_expert_used / spec.n_expert if spec.n_expert else 1.0
+    return sum(
+        tensor.n_bytes * (used if "exps." in tensor.name else 1.0)
+        for tensor in spec.tensors
+        if tensor.place in ("block", "first", "output") or (tensor.place == "input" and spec.tied_output)
+    )

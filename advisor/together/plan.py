@@ -1,0 +1,148 @@
+"""The whole answer for a set of models: seats for all, or the largest parts of the set that fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from advisor.host import HostSnapshot, with_devices
+from advisor.recommend.budget import Budget, Shortfall
+from advisor.recommend.policy import Policy
+from advisor.recommend.recommend import nearest_miss, recommend_found
+from advisor.recommend.search import Found
+from advisor.together.arrange import Arrangement, Arranger, EvaluatorFor, Seated
+from advisor.together.notes import notes_of, without_alone
+from advisor.together.placing import placed_as
+from advisor.together.shares import less, total
+from advisor.together.types import Lack, Member, Seat, Together
+from advisor.together.whole import resident
+
+if TYPE_CHECKING:
+    from advisor.quants.rules import QuantRules
+
+
+_STEP_BYTES = 16 << 20
+_MOST_BYTES = 16 << 40  # no machine has more
+
+
+def plan_together(
+    members: Sequence[Member],
+    host: HostSnapshot,
+    budget: Budget,
+    evaluator_for: EvaluatorFor,
+    policy: Policy,
+    quants: Callable[[], QuantRules] | None = None,
+) -> Together:
+    """Settings for every member so that all of them can be loaded at the same time.
+
+    `evaluator_for(member, host, limits, like)` makes what judges one member on the GPUs of a host within limits.
+    `quants` reads the rules of quantizations, to say what a smaller one would do where something does not fit.
+    """
+    members = tuple(map(resident, members))
+    arranger = Arranger(members, host, budget, evaluator_for, policy)
+    everyone = tuple(range(len(members)))
+    arrangement = arranger.arrange(everyone)
+    if arrangement is not None:
+        seats = _grown(arranger, everyone, arrangement, quants)
+        verdict = "full" if all(_as_wished(seats[index], host, members[index]) for index in everyone) else "partial"
+        found = tuple(seats[index] for index in everyone)
+        notes = notes_of(members, found, host, budget)
+        return Together(verdict, members, found, budget, (everyone,), None, (), notes)
+    fitting = largest(everyone, arranger.arrange)
+    lacks = tuple(
+        _lack(arranger, who, arranged, index, quants)
+        for who, arranged in fitting
+        for index in everyone
+        if index not in who
+    )
+    over = _over(arranger, everyone, lacks)
+    left: tuple[Seat | None, ...] = (None,) * len(members)
+    if fitting:
+        who, arranged = fitting[0]
+        seats = _grown(arranger, who, arranged, quants)
+        left = tuple(seats.get(index) for index in everyone)
+    notes = notes_of(members, left, host, budget)
+    subsets = tuple(who for who, _ in fitting)
+    return Together("does_not_fit", members, left, budget, subsets, over, lacks, notes)
+
+
+def largest(
+    everyone: Sequence[int], arrange: Callable[[Sequence[int]], Arrangement | None]
+) -> list[tuple[tuple[int, ...], Arrangement]]:
+    """The subsets that can be arranged and are part of no other that can: the largest first, then the first named.
+
+    What fits, fits without some of its members too, so nothing below a subset that fits is looked at.
+    """
+    found: list[tuple[tuple[int, ...], Arrangement]] = []
+    for size in range(len(everyone) - 1, 0, -1):
+        for who in combinations(everyone, size):
+            if any(set(who) <= set(larger) for larger, _ in found):
+                continue
+            arranged = arrange(who)
+            if arranged is not None:
+                found.append((who, arranged))
+    return found
+
+
+def _over(arranger: Arranger, everyone: Sequence[int], lacks: Sequence[Lack]) -> Shortfall | None:
+    """The least system memory more with which the whole set fits, to 16 MiB; where none helps, what a member lacks.
+
+    Whatever is on the GPUs could be in system memory, so that is where a set lacks unless something is pinned to GPUs.
+    """
+    nearest = min((lack.short for lack in lacks), key=lambda short: short.over_bytes, default=None)
+    low, high = 0, max(_STEP_BYTES, nearest.over_bytes if nearest is not None else _STEP_BYTES)
+    while not arranger.fits(everyone, high):
+        low, high = high, 2 * high
+        if high > _MOST_BYTES:
+            return nearest
+    while high - low > _STEP_BYTES:
+        middle = (low + high) // 2
+        if arranger.fits(everyone, middle):
+            high = middle
+        else:
+            low = middle
+    return Shortfall("host", high)
+
+
+def _grown(
+    arranger: Arranger, who: Sequence[int], arrangement: Arrangement, quants: Callable[[], QuantRules] | None
+) -> dict[int, Seat]:
+    """What is left shared out in the order of rank: each member with all that the others leave, explained."""
+    seats: dict[int, Seated] = dict(arrangement.seats)
+    answers: dict[int, Seat] = {}
+    for index in who:
+        seat = seats[index]
+        limits = less(arranger.budget, total(seats[other].load for other in who if other != index))
+        wishes = placed_as(arranger.members[index].wishes, seat.ranked.judged.request)
+        search = arranger.search(index, seat.team, limits, wishes, whole=seat.whole)
+        found = search.run()
+        settled = search.rank([search.evaluator.judge(seat.ranked.judged.request)])
+        pool = sorted((*found.pool, *settled), key=lambda ranked: ranked.cost)  # stable: the longer one stays first
+        answer = recommend_found(search, Found(tuple(pool), search.floor, search.ceiling), quants)
+        answers[index] = Seat(with_devices(arranger.host, seat.team), without_alone(answer))
+        seats[index] = seat._replace(ranked=pool[0])
+    return answers
+
+
+def _as_wished(seat: Seat, host: HostSnapshot, member: Member) -> bool:
+    """Whether nothing is on the CPU that is not meant to be there."""
+    wished = not host.devices or member.wishes.pinned.n_gpu_layers == 0
+    return seat.answer.verdict == "full" or (seat.answer.verdict == "cpu" and wished)
+
+
+def _lack(
+    arranger: Arranger,
+    who: tuple[int, ...],
+    arranged: Arrangement,
+    index: int,
+    quants: Callable[[], QuantRules] | None,
+) -> Lack:
+    """What one member lacks beside others that have the least they need."""
+    limits = less(arranger.budget, total(arranger.least_loads(arranged)))
+    devices = arranger.host.devices
+    search = arranger.search(index, devices, limits, arranger.placings(index, devices)[-1], whole=False)
+    answer = recommend_found(search, Found((), search.floor, search.ceiling), quants)
+    shorts = nearest_miss(search).shorts
+    short = shorts[0] if shorts else Shortfall("host", 0)
+    return Lack(index, who, short, tuple(fix for fix in answer.fixes if fix.enough))

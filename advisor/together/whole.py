@@ -1,0 +1,85 @@
+"""A member that is wholly on its GPUs: the least that it needs there, and the best that it can have."""
+
+from __future__ import annotations
+
+from advisor.recommend.evaluate import Judged
+from advisor.recommend.search import Found, Search, Wishes
+from advisor.settings import RequestedSettings
+from advisor.together.types import Member
+
+
+class WholeSearch(Search):
+    """The search without anything left on the CPU."""
+
+    def run(self, known_cost: float = float("inf")) -> Found:  # noqa: ARG002 - there is little to leave out
+        """All fitting candidates, the cheapest first."""
+        found: dict[RequestedSettings, Judged] = {}
+        for n_ubatch in (None, *self.larger_batches):
+            if n_ubatch is not None and not self.spec.n_expert:
+                continue  # larger batches are for experts
+            for pair in self.cache_pairs():
+                judged = self.everything_on_gpu(pair, n_ubatch)
+                if judged is not None and judged.fits:
+                    found.setdefault(judged.request, judged)
+        return Found(tuple(self.rank(list(found.values()))), self.floor, self.ceiling)
+
+
+def can_be_whole(member: Member) -> bool:
+    """Whether nothing that is wished keeps a part of it on the CPU."""
+    pinned = member.wishes.pinned
+    layers = pinned.n_gpu_layers
+    everything = layers is None or layers < 0 or layers > member.spec.n_layer_all
+    away = member.spec.n_expert and (pinned.n_cpu_moe or pinned.cpu_moe)
+    return everything and not away and not pinned.tensor_overrides and pinned.kv_offload is not False
+
+
+def least_whole(search: Search) -> Judged | None:
+    """The plan with everything on the GPUs that needs least: the shortest acceptable context, the smallest cache."""
+    pinned, tried = search.wishes.pinned, []
+    every = search.spec.n_layer_all + 1
+    layers = every if pinned.n_gpu_layers is None else pinned.n_gpu_layers
+    for pair in search.cache_pairs():
+        request = search.base._replace(n_gpu_layers=layers, cache_type_k=pair[0], cache_type_v=pair[1])
+        judged = search.longest(request, search.floor, search.floor)
+        if judged is not None:
+            tried.append(judged)
+    return min(tried, key=need_bytes, default=None)
+
+
+def need_on_gpus(judged: Judged) -> int:
+    """What a plan takes of GPUs."""
+    return sum(device.planned_bytes for device in judged.plan.devices)
+
+
+def need_bytes(judged: Judged) -> int:
+    """Everything that a plan takes anywhere."""
+    return sum(device.planned_bytes for device in judged.plan.devices) + judged.plan.host.planned_bytes
+
+
+def resident(member: Member) -> Member:
+    """`member` with what being resident asks of it: an embedding model takes texts as long as it was trained for.
+
+    Such a model without a causal mask reads a text at once, so that its micro-batch must hold the whole context
+    (llama-server: "input is too large to process. increase the physical batch size").
+    """
+    spec, wishes = member.spec, member.wishes
+    pinned = wishes.pinned
+    if not member.embeds or spec.causal or not spec.n_ctx_train or pinned.n_ctx is not None:
+        return member
+    n_ctx = min(spec.n_ctx_train, wishes.max_n_ctx or spec.n_ctx_train)
+    batch = max(n_ctx, 512)
+    pinned = pinned._replace(n_ubatch=pinned.n_ubatch or batch, n_batch=pinned.n_batch or batch)
+    return member._replace(wishes=wishes._replace(pinned=pinned, min_n_ctx=max(n_ctx, wishes.min_n_ctx or 0)))
+
+
+def to_comfort(member: Member) -> Wishes:
+    """The wishes with no more context than is comfortable for the intent; more is shared out when all have that."""
+    wishes, intent = member.wishes, member.intent
+    most = max(intent.comfortable_n_ctx, wishes.min_n_ctx or 0)
+    return wishes._replace(max_n_ctx=min(wishes.max_n_ctx or most, most))
+
+
+def at_floor(member: Member) -> Wishes:
+    """The wishes with no more than the shortest acceptable context."""
+    wishes, floor = member.wishes, max(member.wishes.min_n_ctx or member.intent.floor_n_ctx, 256)
+    return wishes._replace(max_n_ctx=min(wishes.max_n_ctx or floor, floor))

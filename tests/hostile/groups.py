@@ -1,0 +1,23 @@
+"""All groups of lies."""
+
+from __future__ import annotations
+
+from tests.hostile import engines, headers, machines, models, parts, places, tables, written
+
+GROUPS = (
+    headers.GROUP,
+    tables.GROUP,
+    models.MODELS,
+    parts.SNAPSHOTS,
+    parts.SHARDS,
+    places.FILES,
+    places.STORES,
+    engines.LOGS,
+    engines.STDOUT,
+    engines.HTTP,
+    machines.TREE,
+    machines.NVML,
+    machines.REPLAYED,
+    written.RULES,
+    written.CONFIGURATION,
+)
