@@ -30,7 +30,7 @@ from advisor.outputs.yaml_scalars import block, entry, in_brackets, key, scalar
 _BLANKS = re.compile(" *")
 _BLOCK_HEAD = re.compile(r"([|>][-+0-9]*)([ \t]+#[^\r\n]*)")
 _BLOCK_MARK = re.compile(r"[|>][-+0-9]*(?=[\r\n])")
-_OPEN_HEAD = re.compile(r"\A([|>][1-9]?)(?=[\r\n])")
+_OPEN_HEAD = re.compile(r"\A([|>][1-9]?)\+?(?=[\r\n])")
 _ANCHORED = "it holds an anchor, an alias or a tag"
 
 

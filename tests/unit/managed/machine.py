@@ -98,7 +98,9 @@ def machine(case: Case) -> type[RuleBasedStateMachine]:
             word = f"thought{self.n_marks}z"
             text = case.mark(self.text, at, word)
             if word in text:
-                self.write(text, only_marked=True)
+                parted = [slot for slot in self.behind if self.is_parted(slot, text.partition(word)[2])]
+                self.write(text, only_marked=not parted)
+                self.behind.update({slot: self.behind[slot]._replace(text=ANYHOW) for slot in parted})
                 self.marks.add(word)
                 self.theirs = {slot: self.written(slot) for slot in self.theirs}  # within a list of theirs
 

@@ -31,6 +31,7 @@ class Written(NamedTuple):
     text: str | None
 
 
+KEEPS_ENDS = re.compile(r"[|>]\d?\+")  # YAML's mark of a text to which the blank lines behind it belong
 ANYHOW = "in any way of writing"
 
 
@@ -56,12 +57,12 @@ def without_marks(text: str) -> str:
     What was the last line when a comment was put behind it has one since, and see `as_lines`.
     """
     marked = re.sub(r"(?m)^(\ufeff?)# thought\d+z(?:\r?\n|\Z)", r"\1", text).rstrip("\r\n")
-    return re.sub(r"(?m)(?<= )([|>]\d?)-(?=(?: +#.*)?\r?$)", r"\1", marked)
+    return re.sub(r"(?m)(?<= )([|>]\d?)[-+](?=(?: +#.*)?\r?$)", r"\1", marked)
 
 
 def as_lines(text: str | None) -> str | None:
-    """How a value stands, where a text of the same lines has the same value with and without "-".
+    """How a value stands, but for "-" and "+" behind the mark of a text in lines, to be asked of equal values only.
 
     YAML's "|" at the end of a file that has no line end has none either; with a line behind it, "|-" has none.
     """
-    return None if text is None else re.sub(r"\A([|>]\d?)-(?=\r?\n)", r"\1", text)
+    return None if text is None else re.sub(r"\A([|>]\d?)[-+](?=\r?\n)", r"\1", text)

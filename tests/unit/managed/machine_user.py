@@ -15,7 +15,7 @@ from advisor.managed.merge import Ours
 from advisor.managed.records import FileRecord
 from advisor.slots import GONE, Gone, Slot, Value, same
 from tests.unit.managed.dying import dies_at
-from tests.unit.managed.machine_case import ANYHOW, Case, Written
+from tests.unit.managed.machine_case import ANYHOW, KEEPS_ENDS, Case, Written
 
 
 class Bookkeeper(RuleBasedStateMachine):
@@ -89,6 +89,11 @@ class Bookkeeper(RuleBasedStateMachine):
 
     def written(self, slot: Slot) -> Written:
         return Written(self.standing[slot], self.case.format.spelled(self.text).get(slot))
+
+    def is_parted(self, slot: Slot, rest: str) -> bool:
+        """Whether a comment before `rest` may part what lies behind a value from the blank lines that belong to it."""
+        blank = rest.strip(" \r").startswith("\n") and not rest.split("\n")[1].strip()
+        return blank and KEEPS_ENDS.match(self.behind[slot].text or "") is not None
 
     def tables_of_ours(self, record: FileRecord | None, stood: dict[Slot, Value]) -> set[Slot]:
         """Tables around what advisor wrote and the user has just written again: advisor's with it, as far as it knows.

@@ -173,9 +173,10 @@ def test_a_list_of_the_users_stays_into_which_undo_wrote(tmp_path):
     assert desk.text == HEAD + "options:\n"
 
 
-def test_a_text_that_ended_with_the_file_keeps_its_lines_when_something_follows():
-    output, text = load("jan"), "a: |\n    one # no comment\n\n    two: x"
+@pytest.mark.parametrize("mark", ["|", "|+"])
+def test_a_text_that_ended_with_the_file_keeps_its_lines_when_something_follows(mark):
+    output, text = load("jan"), f"a: {mark}\n    one # no comment\n\n    two: x"
     taken = output.edit(text, {("a",): 1}) + "\n# a thought\n"
     back = output.edit(taken, output.parse(text), output.spelled(text))
-    assert back == text.replace("|", "|-") + "\n# a thought\n"
+    assert back == text.replace(mark, "|-") + "\n# a thought\n"
     assert output.parse(back) == output.parse(text)
