@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import resource
 import sys
 
 import atheris
 
+import advisor
 from tests.fuzz.laws import MAX_INPUT_BYTES
 
 CPU_S = 5.0  # of one input, with every branch counted; without it is a second
@@ -16,6 +19,9 @@ def main() -> None:
     """Instrument advisor, then hand over to libFuzzer."""
     sys.setrecursionlimit(1000)  # as it is for users: what needs more has to refuse
     with atheris.instrument_imports(include=["advisor"]):
+        for module in pkgutil.walk_packages(advisor.__path__, "advisor."):  # most are imported when they are needed
+            if not module.name.startswith(("advisor.cli", "advisor.daemon", "advisor.__main__")):
+                importlib.import_module(module.name)
         from tests.fuzz.targets import TARGETS
     target = TARGETS[sys.argv[1]]
 
