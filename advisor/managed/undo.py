@@ -130,6 +130,11 @@ def _plan(
         everything = first is None or first is known.history[0]
         after = _by_slot(path, standing.data, steps, now, fmt, removable=known.created and everything)
         note = _KEPT if after != standing.data or not forget else None
+    if (
+        now.tables and standing.data is None and after is not None and fmt is not None
+    ):  # what went with the file is gone
+        there = fmt.spelled(decode(path, after, fmt)[1])
+        now = now._replace(tables={place: text for place, text in now.tables.items() if place in there})
     slots = _slots(path, after, fmt)
     changes = [SlotChange(slot, before.get(slot, GONE), slots.get(slot, GONE)) for slot in steps]
     record = None if forget else _undone(now, first, steps, slots, held=after is None)

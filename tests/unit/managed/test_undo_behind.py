@@ -180,3 +180,32 @@ def test_a_text_that_ended_with_the_file_keeps_its_lines_when_something_follows(
     back = output.edit(taken, output.parse(text), output.spelled(text))
     assert back == text.replace(mark, "|-") + "\n# a thought\n"
     assert output.parse(back) == output.parse(text)
+
+
+def test_a_map_that_went_with_the_file_is_not_the_users_when_undo_brings_the_file_back(tmp_path):
+    """The user writes into advisor's map, which makes it theirs, and deletes the file: the old one has no such map."""
+    output, desk = load("text-generation-webui"), Desk(tmp_path, load("text-generation-webui"), "config-user.yaml")
+    before = "# mine\n"
+    desk.write(before)
+    wanted: dict[Slot, int] = {("q\\.gguf$", "ctx_size"): 1, ("q\\.gguf$", "threads"): 1}
+
+    def change(wanted: dict[Slot, int]) -> None:
+        with open_ledger(desk.state) as ledger:
+            apply_change(plan_change(str(desk.file), output, wanted, ledger), ledger, now_s=1)
+
+    change(wanted)
+    put(desk, "ctx_size: 1", "ctx_size: 7")
+    change({})
+    with open_ledger(desk.state) as ledger:
+        apply_change(plan_undo(str(desk.file), ledger, {output.name: output}), ledger, now_s=2)
+        assert ledger.files[str(desk.file)].tables
+    desk.file.unlink()
+    with open_ledger(desk.state) as ledger:
+        apply_change(plan_undo(str(desk.file), ledger, {output.name: output}), ledger, now_s=2)
+        tables = dict(ledger.files[str(desk.file)].tables)
+    assert desk.text == before
+    assert set(tables) <= output.spelled(before).keys()
+    change(wanted)
+    with open_ledger(desk.state) as ledger:
+        assert [each.error for each in uninstall(ledger, {output.name: output}, now_s=3)] == [None]
+    assert desk.text == before
