@@ -81,7 +81,7 @@ def command(models: tuple[str, ...], **values: Any) -> int:
         hardware = hardware._replace(no_gpu=True)
     if values["plot"] and values["as_json"]:
         raise UsageError("--plot draws, --json does not; 'advisor plot MODEL --json' gives the points.")
-    check_limits(wishes.min_n_ctx, wishes.max_n_ctx, wishes.min_tokens_per_s)
+    check_limits(wishes.min_n_ctx, wishes.max_n_ctx, wishes.min_tokens_per_s, pinned.n_ctx)
     header = app.header(model)
     spec = app.model(header, load_mtp="draft-mtp" in pinned.spec_type)
     beside = app.beside(pinned, spec)
@@ -235,8 +235,12 @@ def _only(models: tuple[str, ...]) -> str:
     return models[0]
 
 
-def check_limits(min_ctx: int | None, max_ctx: int | None, min_tps: float | None) -> None:
-    """Raise UsageError for limits that contradict each other or are none."""
+def check_limits(min_ctx: int | None, max_ctx: int | None, min_tps: float | None, n_ctx: int | None) -> None:
+    """Raise UsageError for limits that contradict each other, or the context that is asked for, or are none."""
+    if n_ctx and min_ctx and min_ctx > n_ctx:
+        raise UsageError(f"--min-ctx {min_ctx} is above -c {n_ctx}; leave one of them away.")
+    if n_ctx and max_ctx and max_ctx < n_ctx:
+        raise UsageError(f"--max-ctx {max_ctx} is below -c {n_ctx}; leave one of them away.")
     if min_ctx and max_ctx and min_ctx > max_ctx:
         raise UsageError(f"--min-ctx {min_ctx} is above --max-ctx {max_ctx}; give a smaller one.")
     if min_tps is not None and not 0 <= min_tps < 1e6:

@@ -64,8 +64,12 @@ def _summary(answer: Together) -> str:
     count = len(answer.members)
     every = "Both" if count == 2 else f"All {count}"
     if answer.verdict == "full":
-        on_gpu = any(load_of(seat.answer.chosen.plan).devices for seat in answer.seats if seat is not None)
-        return f"{every} fit together" + (", each wholly on the GPU." if on_gpu else " on the CPU.")
+        seats = [load_of(seat.answer.chosen.plan).devices for seat in answer.seats if seat is not None]
+        there = sum(1 for devices in seats if devices)
+        where = ", each wholly on the GPU" if there == len(seats) else " on the CPU"
+        if 0 < there < len(seats):
+            where = f", {there} of them on the GPU, as was asked for"
+        return f"{every} fit together{where}."
     if answer.verdict == "partial":
         partly = [
             clean(member.name)

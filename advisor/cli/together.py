@@ -35,7 +35,7 @@ def answer_together(models: tuple[str, ...], values: dict[str, Any]) -> int:
         app, host, engine, tool=values["tool"], now=hardware.now, keep_free_bytes=hardware.keep_free_bytes
     )
     _check(models, values, planner.policy.together["most_models"])
-    check_limits(values["min_ctx"], values["max_ctx"], values["min_tps"])
+    check_limits(values["min_ctx"], values["max_ctx"], values["min_tps"], pinned.n_ctx)
     headers = [app.header(model) for model in models]
     intents = [planner.intent(values["intent"]), *[planner.intent("balanced")] * (len(models) - 1)]
     wishes = [

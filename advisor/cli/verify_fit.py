@@ -47,6 +47,13 @@ def check_fit(request: RequestedSettings, tool: str) -> None:
     for flag, given in placed.items():
         if given:
             raise UsageError(f"--fit shows how the engine places layers by itself, {flag} places them; leave it away.")
+    for flag, beside in (
+        ("--mmproj", request.mmproj),
+        ("-md", request.draft_model),
+        ("--spec-type", request.spec_type),
+    ):
+        if beside:
+            raise UsageError(f"--fit plans the model alone, without what {flag} loads beside it; leave it away.")
     if tool != "server":
         raise UsageError(f"--fit is about llama-server, not {tool}; leave --tool away.")
 

@@ -84,10 +84,7 @@ class Planner:
         else:
             flash = settings.flash_attn != "off" and not spec.flash_attn_forced_off
             computes, host_compute = (nothing,) * len(self._devices), nothing
-        extras: Placed = []
-        if compute and (self._beside is not None or settings.beside.mtp):
-            taken = [weights.devices[i] + cache[i] + computes[i].high for i in range(len(self._devices))]
-            extras = self._extras_planner().extras(settings, placement, overrides, self.compute, taken, exact=exact)
+        extras = self._extras_of(settings, cache, computes, exact=exact) if compute else []
         plans = []
         blocks = placement[: spec.n_layer_all]  # those of one device follow one another
         spans = [(blocks.index(i) if i in blocks else 0, blocks.count(i)) for i in range(len(self._devices))]
@@ -156,7 +153,22 @@ class Planner:
         """What each device needs beside weights and cache, as far as it is known without building a graph anew."""
         placement, overrides, _ = self._place(settings)
         computes, _ = self.compute.buffers(settings, placement, overrides, exact=False)
-        return [compute.high + self._overhead(index)[0].value for index, compute in enumerate(computes)]
+        needs = [compute.high + self._overhead(index)[0].value for index, compute in enumerate(computes)]
+        cache, _ = self._cache.place(settings, placement, self._backends)
+        for where, extra in self._extras_of(settings, cache, computes, exact=False):
+            if where != HOST:
+                needs[where] += extra.n_bytes.high
+        return needs
+
+    def _extras_of(
+        self, settings: RunSettings, cache: Sequence[int], computes: Sequence[Interval], *, exact: bool
+    ) -> Placed:
+        """What is loaded beside a plan with this cache and these compute buffers on each device."""
+        if self._beside is None and not settings.beside.mtp:
+            return []
+        placement, overrides, weights = self._place(settings)
+        taken = [weights.devices[i] + cache[i] + computes[i].high for i in range(len(self._devices))]
+        return self._extras_planner().extras(settings, placement, overrides, self.compute, taken, exact=exact)
 
     def can_sketch(self, settings: RunSettings) -> bool:
         """Whether compute buffers can be told from those of earlier plans."""

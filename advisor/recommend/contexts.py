@@ -3,6 +3,7 @@
 from advisor.recommend.budget import shared_bytes
 from advisor.recommend.evaluate import Judged
 from advisor.recommend.search import Search
+from advisor.recommend.words import blocks_text
 from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings
 
@@ -84,7 +85,7 @@ def table_basis(search: Search, chosen: Judged, pairs: list[tuple[str, str]]) ->
             )
             basis = f"{settings.n_gpu_layers} of {every} layers on the GPU"
             if chosen.plan.host_expert_blocks:
-                basis += f", experts of {chosen.plan.host_expert_blocks} blocks on the CPU"
+                basis += f", experts of {blocks_text(chosen.plan.host_expert_blocks)} on the CPU"
     else:
         base = base._replace(n_gpu_layers=0)
     return base, basis + slots

@@ -91,7 +91,8 @@ def reasons(search: Search, best: Ranked) -> list[Note]:
                 )
             )
             break
-    n_ctx = as_good(search, best.judged) if verdict_of(best.judged, True) == "full" else None
+    alone = search.evaluator.beside is None and not settings.beside.mtp  # fit knows nothing of what is loaded beside
+    n_ctx = as_good(search, best.judged) if alone and verdict_of(best.judged, True) == "full" else None
     if n_ctx is not None:
         where = "the GPU" if len(best.judged.plan.devices) == 1 else f"{len(best.judged.plan.devices)} GPUs"
         text = f"Leaving it to the engine (--mode safe) is as good: its own fit keeps everything on {where}"

@@ -29,9 +29,14 @@ def layers_text(spec: ModelSpec, judged: Judged) -> str:
         else (f"{settings.n_gpu_layers} of {every} layers on {where}")
     )
     if judged.plan.host_expert_blocks:
-        text += f", experts of {judged.plan.host_expert_blocks} blocks on the CPU"
+        text += f", experts of {blocks_text(judged.plan.host_expert_blocks)} on the CPU"
         text += ", of some only a part" if settings.tensor_overrides else ""
     return text
+
+
+def blocks_text(count: int) -> str:
+    """1 block, 2 blocks."""
+    return f"{count} block" + ("s" if count != 1 else "")
 
 
 def pace_text(speed: Speed) -> str:
