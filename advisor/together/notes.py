@@ -11,7 +11,8 @@ from advisor.together.shares import load_of, spare_ram, total
 from advisor.together.types import Member, Seat
 from advisor.units import format_bytes
 
-_ALONE = ("engine_fit_as_good", "prompt_cache_fills_ram", "context_checkpoints_fill_ram")  # true of one model on a machine of its own
+# true of one model on a machine of its own
+_ALONE = ("engine_fit_as_good", "prompt_cache_fills_ram", "context_checkpoints_fill_ram")
 
 
 def without_alone(answer: Recommendation) -> Recommendation:
