@@ -122,9 +122,27 @@ class Format(ABC):
         if spelled:
             try:
                 return self._edited(text, before, wanted, spelled)
-            except OutputError:  # around it the user has changed what a spelling depends on: the meaning is kept
-                pass
-        return self._edited(text, before, wanted, {})
+            except (
+                OutputError
+            ):  # around one the user has changed what its spelling depends on: there the meaning is kept
+                spelled = self._that_can_be(text, before, wanted, list(spelled.items()), {})
+        return self._edited(text, before, wanted, spelled)
+
+    def _that_can_be(
+        self, text: str, before: Mapping[Slot, Value], wanted: Mapping[Slot, Value | Gone],
+        some: Sequence[tuple[Slot, str]], kept: Mapping[Slot, str],
+    ) -> Mapping[Slot, str]:  # fmt: skip
+        """`kept` with those of `some` spellings that can be written together with it, found by halving."""
+        for part in (some[: len(some) // 2], some[len(some) // 2 :]):
+            if not part:
+                continue
+            try:
+                self._edited(text, before, wanted, {**kept, **dict(part)})
+                kept = {**kept, **dict(part)}
+            except OutputError:
+                if len(part) > 1:
+                    kept = self._that_can_be(text, before, wanted, part, kept)
+        return kept
 
     def _edited(
         self, text: str, before: Mapping[Slot, Value], wanted: Mapping[Slot, Value | Gone], spelled: Mapping[Slot, str]

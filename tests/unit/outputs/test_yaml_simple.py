@@ -108,3 +108,17 @@ def test_a_thousand_models_take_no_time():
     assert len(found.data["models"]) == 1000
     by_ruamel(text)
     assert quick < (time.process_time() - begun) / 3
+
+
+def test_one_spelling_that_cannot_come_back_takes_no_other_with_it():
+    """A comment parts the text in lines from the blank lines that are its own; the list beside it is still in lines."""
+    output = load("text-generation-webui")
+    text = "Q.gguf$:\n  ttl: |+\n      one\n      two: x\n\n  ctx_size: q8_0\n  #1\n  cmd: #2\n    - a\n    - 'b'\n"
+    before, spelled = output.parse(text), output.spelled(text)
+    ttl, cmd = (next(slot for slot in before if slot[1] == name) for name in ("ttl", "cmd"))
+    taken = output.edit(text, {ttl: 1, cmd: 1})
+    assert "ttl: 1\n" in taken
+    parted = taken.replace("ttl: 1\n", "ttl: 1\n# thought\n")
+    back = output.edit(parted, {ttl: before[ttl], cmd: before[cmd]}, {ttl: spelled[ttl], cmd: spelled[cmd]})
+    assert output.parse(back) == before
+    assert back.endswith("  cmd: #2\n    - a\n    - 'b'\n")
