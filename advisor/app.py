@@ -195,11 +195,19 @@ class App:
 
     def _replay(self, path: str) -> HostSnapshot:
         import json
+        import stat
 
         from advisor.hardware.snapshot_file import from_json
 
         try:
-            with open(path, "rb") as file:
+            descriptor = os.open(
+                path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
+            )  # a pipe without a writer is not waited for
+            with open(descriptor, "rb") as file:
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    raise UsageError(
+                        f"{path} is not a regular file; make a snapshot with 'advisor hardware --save FILE'."
+                    )
                 data = file.read(MAX_SNAPSHOT_BYTES + 1)
             document = json.loads(data) if len(data) <= MAX_SNAPSHOT_BYTES else None
         except OSError as error:

@@ -150,8 +150,8 @@ def from_json(document: Any) -> Calibration:
             *(_integer(machine[name]) for name in ("physical_cores", "logical_cores", "ram_bytes")),
         ),
         _text(document["measured_on"]),
-        None if ram is None else _integer(ram),
-        tuple(DiskRate(_text(disk["folder"]), _integer(disk["bytes_per_s"])) for disk in _items(document["disks"])),
+        None if ram is None else _pace(ram),
+        tuple(DiskRate(_text(disk["folder"]), _pace(disk["bytes_per_s"])) for disk in _items(document["disks"])),
         None if cpu is None else _cpu(cpu),
         tuple(_run(run) for run in _items(document["runs"])),
     )
@@ -203,6 +203,12 @@ def _integer(value: Any) -> int:
     if type(value) is not int or not 0 < value < 1 << 60:
         raise ValueError("no count")
     return value
+
+
+def _pace(value: Any) -> int:
+    if not 100_000 <= _integer(value) < 1 << 50:  # a floppy's pace
+        raise ValueError("no rate")
+    return int(value)
 
 
 def _build(value: Any) -> int | None:

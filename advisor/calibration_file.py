@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import sys
 from typing import Any
 
@@ -20,7 +21,12 @@ def load_calibration(folder: str) -> tuple[Calibration | None, str | None]:
     """(what the file holds, a sentence when there is one that cannot be used). Never raises."""
     path = os.path.join(folder, FILE)
     try:
-        with open(path, "rb") as file:
+        descriptor = os.open(
+            path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
+        )  # a pipe without a writer is not waited for
+        with open(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return None, f"{path} is not a regular file and not used; remove it."
             data = file.read(MAX_FILE_BYTES + 1)
     except FileNotFoundError:
         return None, None
@@ -43,7 +49,7 @@ def save_calibration(folder: str, calibration: Calibration) -> str | None:
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         try:
-            with open(part, "w", encoding="utf-8") as file:
+            with open(part, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
                 json.dump(to_json(calibration), file, indent=1)
                 file.write("\n")
             os.replace(part, path)

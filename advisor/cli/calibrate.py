@@ -75,6 +75,9 @@ def command(model: str | None, **values: Any) -> int:
         if model or values["url"]:
             raise UsageError("--forget stands alone; leave MODEL and --url away.")
         return _forget(folder, values["as_json"])
+    for place in values["folders"]:
+        if not os.path.isdir(place):
+            raise UsageError(f"--folder {place or repr(place)} is no folder; give one that holds models.")
     app = App(values["rules_folder"])
     if values["url"] is not None:
         if values["no_engine"] or values["engine_binary"] or values["folders"] or values["seconds"]:

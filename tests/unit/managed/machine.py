@@ -71,7 +71,11 @@ def machine(case: Case) -> type[RuleBasedStateMachine]:
                 return
             before = self.standing
             try:
-                text = fmt.edit(self.text, {slot: before[slot]}, {slot: how(before[slot])})
+                anew = how(before[slot])
+            except TypeError:  # JSON has no dates
+                return
+            try:
+                text = fmt.edit(self.text, {slot: before[slot]}, {slot: anew})
                 if not same(dict(fmt.parse(text)), before):
                     return
             except OutputError:
