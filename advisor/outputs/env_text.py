@@ -43,7 +43,7 @@ def scan(text: str) -> list[Row]:
         first = start + len(name) + 1
         first += len(text[first:stop]) - len(text[first:stop].lstrip(" \t"))
         value, last = _value(text, first)
-        at = lines[bisect_left(stops, last)][2]
+        at = lines[min(bisect_left(stops, last), len(lines) - 1)][2]  # a backslash may go on behind the last line
         rows.append(Row(start, at, (), False, (name.strip(" \t"),), name.strip(" \t"), value, first, last))
     return rows
 

@@ -39,3 +39,16 @@ def test_a_number_of_thousands_of_digits_in_hexadecimal_stays_as_it_is():
     assert after == text.replace("ctx_size = 1", "ctx_size = 2")
     assert not is_plain(output.parse(text)["ramalama", "image"])
     assert is_plain(2**64)
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n", "\\", "\\\n", "\\\r\n", '"', " \\\n"])
+@pytest.mark.parametrize("name", ["NEW", "LLAMA_ARG_FIT"])
+def test_a_line_of_variables_that_would_go_on_behind_the_file_is_kept_or_refused(end: str, name: str) -> None:
+    output = load("env-file")
+    text = f"A=1\nLLAMA_ARG_FIT=of*\\{end}"
+    try:
+        before = output.parse(text)
+        after = output.edit(text, {(name,): "1"})
+    except OutputError:
+        return
+    assert output.parse(after) == {**before, (name,): "1"}
