@@ -12,7 +12,8 @@ from __future__ import annotations
 import sys
 from collections import Counter
 
-from tests.tools.fit_cases import Compared, Side, compare, fit_cases
+from advisor.recommend.beside_fit import Side
+from tests.tools.fit_cases import Compared, compare, fit_cases
 from tests.tools.machines import policy
 
 _SAME = 1 + 1e-9

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from advisor.host import Cpu, Device, HostSnapshot, Ram
+from advisor.recommend.beside_fit import Side
 from advisor.recommend.budget import make_budget
 from advisor.recommend.cards import recommend_on
 from advisor.recommend.engine_fit import MARGIN_BYTES, Fitted, engine_fit
@@ -13,30 +14,12 @@ from advisor.recommend.policy import Intent
 from advisor.recommend.recommendation import Recommendation
 from advisor.recommend.search import Wishes
 from advisor.settings import RequestedSettings
-from advisor.speed import Speed, SpeedModel
+from advisor.speed import SpeedModel
 from tests.tools.cells import cells, engine, spec
 from tests.tools.machines import policy, speed_rules
 
 GB = 10**9
 RAM_BYTES = 1 << 40  # fit takes system memory as unlimited
-
-
-class Side(NamedTuple):
-    """One choice with what it costs."""
-
-    judged: Judged
-    speed: Speed
-    cost: float
-
-    @property
-    def n_ctx(self) -> int:
-        """Tokens of context."""
-        return self.judged.plan.settings.n_ctx
-
-    @property
-    def turn_s(self) -> float:
-        """Seconds of the intent's turn."""
-        return self.speed.turn_seconds.value
 
 
 class Compared(NamedTuple):
