@@ -5,7 +5,7 @@ usage: python -m tests.bench.fit [EVERY]     (every EVERYth case, default all; n
 Both have the same free memory and the same margin: 1,024 MiB a device, fit's own, and system memory without a limit.
 Seconds per turn are of our speed model, for cards like the RTX 3060 and DDR5. `fit` is the engine's rules over our
 arithmetic, which must come to the recorded choice. Where one choice has more context and the other is faster, neither
-is better by itself: a context takes memory, and memory on the GPU is speed. So ours must never be the worse one in both,
+is better by itself: context takes memory, and memory on the GPU is speed. So ours must never be the worse one in both,
 and never slower at fit's own context; where it is longer and slower, the last lines say by how much, and whether fit's
 context holds the turn at all.
 """
