@@ -13,6 +13,7 @@ from advisor.memory.engine_spec import EngineSpec
 from advisor.memory.placement import HOST, Overrides, one_block, place_layers
 from advisor.memory.types import DevicePlan, HostPlan, Interval, MemoryPlan
 from advisor.memory.weights import Parcels, WeightBytes, WeightTable
+from advisor.model.alike import Alike
 from advisor.model.spec import ModelSpec
 from advisor.settings import RunSettings
 
@@ -50,8 +51,9 @@ class Planner:
         self._alone: dict[int, Planner] = {}  # per device, for split mode none
 
     def share(self, other: Planner) -> None:
-        """Share what is known of the weights with a planner of the same model and engine for other devices."""
+        """Share what is known of weights and cache with a planner of the same model and engine for other devices."""
         self._table.parcels = self._layer_table.parcels = other._table.parcels
+        self._cache = other._cache
         self.compute.share(other.compute)
 
     def _place(self, settings: RunSettings) -> tuple[tuple[int, ...], Overrides, WeightBytes]:
@@ -140,7 +142,7 @@ class Planner:
         if known is None:
             refused = refusal(self._spec, settings, flash) or self._rows_refusal(settings)
             nothing = {"prompt_cache_bytes": 0, "context_checkpoints_bytes": 0}
-            extras = _extras(self._spec, settings, self._engine) if self._server else nothing
+            extras = _extras(self._cache.alike, settings, self._engine) if self._server else nothing
             known = self._said[key] = (refused or self._draft_refusal(settings), extras)
         return known
 
@@ -281,16 +283,17 @@ def checkpoints_of_slot(settings: RunSettings, engine: EngineSpec) -> int:
     return max(int(engine.server["context_checkpoints"] if asked is None else asked), 0)
 
 
-def _extras(spec: ModelSpec, settings: RunSettings, engine: EngineSpec) -> dict[str, int]:
+def _extras(blocks: Alike, settings: RunSettings, engine: EngineSpec) -> dict[str, int]:
     """Host memory that the server fills over time: saved prompts, and checkpoints of what cannot be rewound."""
     per_sequence = 0
-    for layer in spec.layers:
-        per_sequence += 4 * (layer.recurrent_conv + layer.recurrent_state)
+    for number, blocks_alike in blocks.totals():
+        layer = blocks.kinds[number]
+        per_sequence += blocks_alike * 4 * (layer.recurrent_conv + layer.recurrent_state)
         if layer.has_cache and layer.n_window and not settings.swa_full:
             cells = min(settings.n_ctx_seq, layer.n_window + settings.n_ubatch)
             for name, width in ((settings.cache_type_k, layer.k_width), (settings.cache_type_v, layer.v_width)):
                 kind = BY_NAME[name.lower()]
-                per_sequence += cells * width // kind.block_elements * kind.block_bytes
+                per_sequence += blocks_alike * (cells * width // kind.block_elements * kind.block_bytes)
     count = checkpoints_of_slot(settings, engine)
     ram = settings.beside.cache_ram_mib
     return {
