@@ -10,9 +10,10 @@ from advisor.host import Device
 from advisor.memory.cache import CacheTable, refusal
 from advisor.memory.compute import ComputeModel
 from advisor.memory.engine_spec import EngineSpec
+from advisor.memory.parcels import Parcels
 from advisor.memory.placement import HOST, Overrides, one_block, place_layers
 from advisor.memory.types import DevicePlan, HostPlan, Interval, MemoryPlan
-from advisor.memory.weights import Parcels, WeightBytes, WeightTable
+from advisor.memory.weights import WeightBytes, WeightTable
 from advisor.model.alike import Alike
 from advisor.model.spec import ModelSpec
 from advisor.settings import RunSettings
