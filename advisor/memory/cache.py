@@ -113,7 +113,8 @@ class CacheTable:
     ) -> tuple[tuple[int, ...], int]:
         """(bytes per device, bytes on the host): each block's cache sits with its weights, or all on the host."""
         on_host, devices, host = self._by_kind(settings, None), [0] * len(backends), 0
-        sizes = {id(backend): self._by_kind(settings, backend) for backend in backends}
+        rules = {id(backend): backend for backend in backends}
+        sizes = {key: self._by_kind(settings, backend) for key, backend in rules.items()}
         for place, kind, count in self.alike.counts(placement):
             if place == HOST or not settings.kv_offload:
                 host += count * on_host[kind]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import add
 from typing import TYPE_CHECKING
 
 from advisor.ggml_types import BY_NAME
@@ -98,18 +99,18 @@ class Planner:
             overhead, overhead_source = self._overhead(index) if used else (nothing, "rules")
             plans.append(
                 DevicePlan(
-                    id=device.id,
-                    weights_bytes=weights.devices[index],
-                    cache_bytes=cache[index],
-                    compute=computes[index],
-                    overhead_bytes=overhead.value,
-                    layers=(first, first + count - 1) if count else None,
-                    n_layers=count,
-                    has_output=placement[spec.n_layer_all] == index,
-                    source="formula",
-                    overhead=overhead,
-                    overhead_source=overhead_source,
-                    extras=mine,
+                    device.id,
+                    weights.devices[index],
+                    cache[index],
+                    computes[index],
+                    overhead.value,
+                    (first, first + count - 1) if count else None,
+                    count,
+                    placement[spec.n_layer_all] == index,
+                    "formula",
+                    overhead,
+                    overhead_source,
+                    mine,
                 )
             )
         refused, server_extras = self._said_of(settings, flash)
@@ -197,7 +198,7 @@ class Planner:
             if block is not None and away <= block < count and override.buffer == "CPU":
                 weights[block] -= self.matched_bytes(block, override.pattern)
         cache = (*cache, *(0,) * (count - len(cache)))  # blocks that do not run, and the output
-        return (*(0,) * first, *(a + b for a, b in zip(weights[first:], cache[first:], strict=True)))
+        return (*(0,) * first, *map(add, weights[first:], cache[first:]))
 
     def matched_bytes(self, block: int, pattern: str) -> int:
         """What the tensors of a block that an override finds take on a GPU."""

@@ -48,11 +48,11 @@ class WeightTable:
 
         Without sums where blocks on the host do not come first, or -ot rules may find tensors in any of them.
         """
-        blocks, n_blocks = placement[: self._spec.n_layer_all], self._spec.n_layer_all
-        special = overrides.blocks
-        n_host = sum(home == HOST for home in blocks)
+        n_blocks, special = self._spec.n_layer_all, overrides.blocks
+        blocks = placement[:n_blocks]
+        n_host = blocks.count(HOST)
         first = max(n_host, settings.n_cpu_moe)
-        in_order = all(home == HOST for home in blocks[:n_host]) and first <= n_blocks
+        in_order = HOST not in blocks[n_host:] and first <= n_blocks
         if not in_order or any(block is None or not first <= block < n_blocks for block in special):
             return self.parcels.of(settings, overrides, self._backends), None, []
         sums = self.parcels.sums(settings, self._backends)
@@ -87,7 +87,7 @@ class WeightTable:
                     host += after.host - before.host
                     read_host += after.token - before.token
                     repack += after.repack - before.repack
-            end = sum(home == HOST for home in placement[: last + 1])
+            end = placement[: last + 1].count(HOST)
             away_spans = sums.experts[max(end, away)].spans
             spans = widened(sums.others[end].spans, [(shard, *span) for shard, span in away_spans.items()])
         with_experts: set[int] = set()
