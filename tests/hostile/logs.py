@@ -90,9 +90,10 @@ def _flooding_pipe() -> str:
     reading, writing = os.pipe()
 
     def write() -> None:
-        with open(writing, "wb", buffering=0) as file, contextlib.suppress(BrokenPipeError):
+        with contextlib.suppress(BrokenPipeError):
             while True:
-                file.write(b"x MiB free\n" * 5000)
+                os.write(writing, b"x MiB free\n" * 5000)
+        os.close(writing)
 
     thread = threading.Thread(target=write)
     thread.start()
