@@ -94,6 +94,7 @@ def recommend_found(
         warnings=tuple(notes),
         summary=summarize(evaluator.spec, best.judged, best.speed, verdict),
         n_judged=evaluator.n_judged,
+        cost=best.cost,
     )
 
 
