@@ -73,6 +73,7 @@ def command(models: tuple[str, ...], **values: Any) -> int:
     model = _only(models)
     hardware, pinned = take_hardware(values), take_settings(values)
     app = App(values["rules_folder"])
+    pinned = app.drafting(pinned)
     wishes = Wishes(pinned, values["min_ctx"], values["max_ctx"], values["min_tps"])
     if values["mode"] == "safe":
         _check_safe(pinned)
