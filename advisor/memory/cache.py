@@ -141,10 +141,11 @@ def refusal(spec: ModelSpec, settings: RunSettings, flash_attn_possible: bool) -
         return "a quantized V cache needs flash attention, which is off; give -fa on, or -ctv f16"
     if off or not flash_attn_possible or not (type_k.is_quantized or type_v.is_quantized):
         return None
-    for layer in spec.layers:
-        if layer.attention == "none":
+    heads = dict.fromkeys([(layer.head_size_k, layer.head_size_v, layer.attention) for layer in spec.layers])
+    for size_k, size_v, attention in heads:
+        if attention == "none":
             continue
-        for kind, size, side in ((type_k, layer.head_size_k, "k"), (type_v, layer.head_size_v, "v")):
+        for kind, size, side in ((type_k, size_k, "k"), (type_v, size_v, "v")):
             if kind.is_quantized and size % kind.block_elements:
                 block = kind.block_elements
                 return f"head size {size} is no multiple of {kind.name}'s block of {block}; give -ct{side} f16"

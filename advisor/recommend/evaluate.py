@@ -239,12 +239,16 @@ def deal(layer_bytes: Sequence[int], room_bytes: Sequence[int]) -> list[int]:
     counts = [0] * len(room_bytes)
     if not total or not rooms:
         return counts
-    middles = [end - n_bytes / 2 for end, n_bytes in zip(accumulate(layer_bytes), layer_bytes, strict=True)]
+    ends = list(accumulate(layer_bytes))
     dealt = 0
-    for device, end in enumerate(accumulate(room_bytes[:-1])):
-        counts[device] = bisect_left(middles, end * total / rooms, dealt) - dealt
-        dealt += counts[device]
-    counts[-1] = len(middles) - dealt
+    for device, room in enumerate(accumulate(room_bytes[:-1])):
+        limit = room * total / rooms
+        behind = bisect_left(ends, limit, dealt)  # of this layer the middle decides
+        if behind < len(ends) and ends[behind] - layer_bytes[behind] / 2 < limit:
+            behind += 1
+        counts[device] = behind - dealt
+        dealt = behind
+    counts[-1] = len(ends) - dealt
     return counts
 
 
