@@ -77,6 +77,21 @@ def test_a_better_one_beside_it_is_said_first_and_the_settings_stay_those_of_the
     assert not any(note["code"] == "better_quantization" for note in own["warnings"])
 
 
+def test_the_ladder_has_a_rung_for_each(run, files):
+    plain = document(run, files["Q8_0"], *BIG, status=3)
+    told = document(run, files["Q8_0"], *BIG, "--explain", status=3)
+    rungs = told["explain"]["rungs"]
+    (rung,) = [rung for rung in rungs if rung["code"] == "quantization"]
+    (other,) = plain["siblings"]
+    assert rungs.index(rung) == len(rungs) - 2
+    assert (rung["taken"], rung["fits"], rung["settings"]) == (False, True, other["settings"])
+    assert rung["figures"]["n_ctx"] == other["settings"]["n_ctx"]
+    assert (rung["figures"]["kld"], rung["figures"]["chosen_kld"]) == (0.0313, 0.0014)
+    assert rung["figures"]["percent"] == round(100 * (1 - other["cost_ratio"]))
+    assert "Or as E-Q4_K_M.gguf: all 65 layers on the GPU" in rung["text"]
+    assert rungs[-1]["settings"] == told["settings"] == plain["settings"]
+
+
 def test_as_text_with_the_command_to_run_and_nothing_of_what_cannot_be_read(run, files):
     out = run("recommend", files["Q8_0"], *BIG, status=3)
     mind = out[out.index("\nMind\n") :].splitlines()
