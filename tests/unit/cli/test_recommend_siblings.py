@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +194,28 @@ def test_in_a_snapshot_of_the_hugging_face_cache(run, tmp_path, monkeypatch):
     download(hub, "one/L-GGUF", files)
     found = document(run, "one/L-GGUF:Q8_0", *BIG, "--for", "speed")
     assert [other["name"] for other in found["siblings"]] == ["L-Q4_0.gguf"]
+
+
+def test_nothing_more_is_loaded_where_there_is_nothing_beside_it(tmp_path):
+    loaded = {}
+    for names in (["Q8_0"], ["Q8_0", "Q4_K_M"]):
+        path = write_quantizations(tmp_path / str(len(names)), "llama3-1b", names)["Q8_0"]
+        write(path.parent / "another-model-Q4_0.gguf", b"GGUF")
+        command = [sys.executable, "-X", "importtime", "-m", "advisor", "recommend", path, *BIG]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        loaded[len(names)] = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    more = {"advisor.cli.siblings", "advisor.recommend.siblings", "advisor.quants.rules"}
+    assert not more & loaded[1]
+    assert more <= loaded[2]
+
+
+def test_names_with_control_characters_are_printed_clean(run, tmp_path):
+    write_quantizations(tmp_path, "exaone4-32b", ["Q8_0"], title="E", stem="E")
+    write_quantizations(tmp_path, "exaone4-32b", ["Q4_K_M"], title="E", stem="E\x0c\n")
+    out = run("recommend", tmp_path / "E-Q8_0.gguf", *BIG, status=3)
+    assert "! E -Q4_K_M.gguf beside it is the better choice" in out
+    assert "\x0c" not in out
+    assert f"llama-server -m $'{tmp_path}/E\\x0c\\x0a-Q4_K_M.gguf' -c" in out
 
 
 def test_a_snapshot_of_a_header_has_nothing_beside_it(run, tmp_path):
