@@ -189,7 +189,7 @@ def command(models: tuple[str, ...], **values: Any) -> int:
     if values["explain"]:
         from advisor.cli.explaining import explained, explained_lines, explained_shape
 
-        why = explained(planner, spec, intent, wishes, beside, answer, host, app.quant_rules)
+        why = explained(planner, spec, intent, wishes, beside, answer, host, app.quant_rules, family)
     if values["as_json"]:
         from advisor.cli.recommend_json import print_json, siblings_shape
 

@@ -78,7 +78,10 @@ def _more(search: Search, code: str, requests: list[RequestedSettings]) -> Step 
 def _step(code: str, search: Search, judged: Judged, words: str, values: Figures) -> Step | None:
     if judged.fits or judged.plan.refused is not None:
         return None
-    place = tightest_of(search, judged)
+    place, n_ubatch = tightest_of(search, judged), judged.plan.settings.n_ubatch
+    if search.wishes.pinned.n_ubatch is None and n_ubatch > search.evaluator.engine.defaults["n_ubatch"]:
+        words += ", with a micro-batch of {n_ubatch} tokens,"  # not what the rungs before it need
+        values = {**values, "n_ubatch": n_ubatch}
     said = say(
         words + " would need {need_bytes} {place}", **values, need_bytes=place.need_bytes, place=on(place.device)
     )

@@ -13,8 +13,6 @@ from tests.tools.empty_gguf import write_empty_gguf
 from tests.tools.machines import quant_rules
 from tests.tools.quantized import header_of
 
-_FEW_TOKENS = 300  # the matrices keep their size; texts only cost time
-
 
 def write_quantizations(
     folder: Path, model: str, names: Sequence[str], *, title: str = "", stem: str = "", **metadata: Any

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +77,21 @@ def test_a_better_one_beside_it_is_said_first_and_the_settings_stay_those_of_the
     assert own["siblings"][0]["better"] is False
     assert own["siblings"][0]["cost_ratio"] == pytest.approx(1 / other["cost_ratio"], rel=1e-3)
     assert not any(note["code"] == "better_quantization" for note in own["warnings"])
+
+
+def test_the_ladder_has_a_rung_for_each(run, files):
+    plain = document(run, files["Q8_0"], *BIG, status=3)
+    told = document(run, files["Q8_0"], *BIG, "--explain", status=3)
+    rungs = told["explain"]["rungs"]
+    (rung,) = [rung for rung in rungs if rung["code"] == "quantization"]
+    (other,) = plain["siblings"]
+    assert rungs.index(rung) == len(rungs) - 2
+    assert (rung["taken"], rung["fits"], rung["settings"]) == (False, True, other["settings"])
+    assert rung["figures"]["n_ctx"] == other["settings"]["n_ctx"]
+    assert (rung["figures"]["kld"], rung["figures"]["chosen_kld"]) == (0.0313, 0.0014)
+    assert rung["figures"]["percent"] == round(100 * (1 - other["cost_ratio"]))
+    assert "Or as E-Q4_K_M.gguf: all 65 layers on the GPU" in rung["text"]
+    assert rungs[-1]["settings"] == told["settings"] == plain["settings"]
 
 
 def test_as_text_with_the_command_to_run_and_nothing_of_what_cannot_be_read(run, files):
@@ -177,6 +194,28 @@ def test_in_a_snapshot_of_the_hugging_face_cache(run, tmp_path, monkeypatch):
     download(hub, "one/L-GGUF", files)
     found = document(run, "one/L-GGUF:Q8_0", *BIG, "--for", "speed")
     assert [other["name"] for other in found["siblings"]] == ["L-Q4_0.gguf"]
+
+
+def test_nothing_more_is_loaded_where_there_is_nothing_beside_it(tmp_path):
+    loaded = {}
+    for names in (["Q8_0"], ["Q8_0", "Q4_K_M"]):
+        path = write_quantizations(tmp_path / str(len(names)), "llama3-1b", names)["Q8_0"]
+        write(path.parent / "another-model-Q4_0.gguf", b"GGUF")
+        command = [sys.executable, "-X", "importtime", "-m", "advisor", "recommend", path, *BIG]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        loaded[len(names)] = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    more = {"advisor.cli.siblings", "advisor.recommend.siblings", "advisor.quants.rules"}
+    assert not more & loaded[1]
+    assert more <= loaded[2]
+
+
+def test_names_with_control_characters_are_printed_clean(run, tmp_path):
+    write_quantizations(tmp_path, "exaone4-32b", ["Q8_0"], title="E", stem="E")
+    write_quantizations(tmp_path, "exaone4-32b", ["Q4_K_M"], title="E", stem="E\x0c\n")
+    out = run("recommend", tmp_path / "E-Q8_0.gguf", *BIG, status=3)
+    assert "! E -Q4_K_M.gguf beside it is the better choice" in out
+    assert "\x0c" not in out
+    assert f"llama-server -m $'{tmp_path}/E\\x0c\\x0a-Q4_K_M.gguf' -c" in out
 
 
 def test_a_snapshot_of_a_header_has_nothing_beside_it(run, tmp_path):
