@@ -1,12 +1,13 @@
 """What is known of quantised caches with a model on a machine: the rows of policy.toml that apply, and their factors.
 
-Which types and head sizes have a flash-attention kernel at all is the engine's (BackendRules); `Search.cache_allowed`
-leaves those without one out. Here is the rest: kernels that are there but slow, and architectures whose keys suffer.
+Which types and head sizes have a flash-attention kernel at all is the engine's (BackendRules); `runs_with` says so. The
+rest are kernels that are there but slow, and architectures whose keys suffer.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from advisor.ggml_types import BY_NAME
 from advisor.memory.engine_spec import EngineSpec
 from advisor.model.spec import ModelSpec
 from advisor.recommend.policy import Policy
@@ -52,3 +53,23 @@ def with_safety(policy: Policy, rows: Iterable[CacheRow]) -> Policy:
             if not row.keys_only:
                 values[kind] = values.get(kind, 2.0) * row.factor
     return policy._replace(key_factor=keys, value_factor=values)
+
+
+def runs_with(name: str, spec: ModelSpec, engine: EngineSpec, backends: Iterable[str]) -> bool:
+    """Whether the engine takes this type of cache for a model on GPUs of these backends, with flash attention."""
+    kind, rules = BY_NAME[name], [engine.backends[backend] for backend in dict.fromkeys(backends)]
+    if not kind.is_quantized:
+        return True
+    if spec.flash_attn_forced_off:
+        return False
+    for layer in spec.layers:
+        if layer.attention == "none":
+            continue
+        if layer.head_size_k % kind.block_elements or layer.head_size_v % kind.block_elements:
+            return False
+        n_gqa = layer.n_head // max(layer.n_head_kv, 1)
+        for backend in rules:
+            kernel = backend.runs_flash_attn(layer.head_size_k, layer.head_size_v, n_gqa)
+            if name not in backend.cache_types or not kernel:
+                return False
+    return True

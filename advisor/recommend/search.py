@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 from advisor.ggml_types import BY_NAME
 from advisor.recommend.budget import surely_over
-from advisor.recommend.cache_safety import rows_for, with_safety
+from advisor.recommend.cache_safety import rows_for, runs_with, with_safety
 from advisor.recommend.chain import Chain, chain_of, expert_kinds
-from advisor.recommend.evaluate import Evaluator, Judged, cost
+from advisor.recommend.evaluate import Evaluator, Judged, cost, lack
 from advisor.recommend.policy import Intent, Policy
 from advisor.recommend.solve import Border, everywhere, on_devices, settle, sketch_border
 from advisor.records import NamedTuple
@@ -98,32 +98,26 @@ class Search:
 
     def cache_allowed(self, name: str) -> bool:
         """Whether the engine takes this cache type for this model on these devices."""
-        kind = BY_NAME[name]
-        if not kind.is_quantized:
-            return True
-        if self.wishes.pinned.flash_attn == "off" or self.spec.flash_attn_forced_off:
+        if BY_NAME[name].is_quantized and self.wishes.pinned.flash_attn == "off":
             return False
-        for layer in self.spec.layers:
-            if layer.attention == "none":
-                continue
-            if layer.head_size_k % kind.block_elements or layer.head_size_v % kind.block_elements:
-                return False
-            for device in self.evaluator.host.devices:
-                backend = self.evaluator.engine.backends[device.backend]
-                n_gqa = layer.n_head // max(layer.n_head_kv, 1)
-                if name not in backend.cache_types or not backend.runs_flash_attn(
-                    layer.head_size_k, layer.head_size_v, n_gqa
-                ):
-                    return False
-        return True
+        return runs_with(name, self.spec, self.evaluator.engine, [one.backend for one in self.evaluator.host.devices])
+
+    @property
+    def _deals(self) -> bool:
+        """Whether there are several GPUs and nobody has said how layers are dealt to them."""
+        pinned = self.wishes.pinned
+        settled = pinned.tensor_split or pinned.split_mode or pinned.tensor_overrides
+        return not settled and len(self.evaluator.host.devices) > 1
+
+    @property
+    def unequal(self) -> bool:
+        """Whether it matters for speed on which GPU a layer lies."""
+        return self._deals and len(set(self.evaluator.read_rates)) > 1
 
     def shared(self, request: RequestedSettings) -> RequestedSettings:
         """`request` with its layers dealt to the GPUs, where there are several and nobody has said how."""
-        pinned = self.wishes.pinned
-        settled = request.tensor_split or pinned.split_mode or pinned.tensor_overrides or request.n_gpu_layers == 0
-        if settled or len(self.evaluator.host.devices) < 2:
-            return request
-        return self.evaluator.share_out(request)
+        settled = request.tensor_split or request.n_gpu_layers == 0 or not self._deals
+        return request if settled else self.evaluator.share_out(request)
 
     def open_split(self, request: RequestedSettings) -> RequestedSettings:
         """`request` without the split that it was dealt, so that another context or cache gets its own."""
@@ -279,6 +273,10 @@ class Search:
             for pair in self.cache_pairs():
                 keep(self.on_cpu(pair))
         ranked = self.rank(list(found.values()))
+        if ranked and self.unequal and self.wishes.pinned.n_ctx is None:
+            from advisor.recommend.lean import leaned
+
+            ranked = self.rank([*found.values(), *leaned(self, ranked)])
         if ranked and ranked[0].judged.plan.host_expert_blocks and self._kinds:
             from advisor.recommend.finer import finer
 
@@ -296,7 +294,7 @@ class Search:
 
     def _whole_may_gain(self, pair: tuple[str, str], found: Mapping[RequestedSettings, Judged], best: float) -> bool:
         """Whether everything on the GPUs with another cache can be longer than, or cheaper than, what was found."""
-        if not found or all(judged.plan.settings.n_ctx < self.ceiling for judged in found.values()):
+        if not found or self.unequal or all(one.plan.settings.n_ctx < self.ceiling for one in found.values()):
             return True
         request = next(iter(found))._replace(cache_type_k=pair[0], cache_type_v=pair[1])
         return self.cost(self.evaluator.least(request)) < best
@@ -305,6 +303,10 @@ class Search:
         """What a candidate costs for the intent, see `cost`; too slow for the wishes is much too dear."""
         speed = self.evaluator.speed(judged, self.intent)
         return self._price(judged, speed)
+
+    def lack(self, n_ctx: int) -> float:
+        """What that context, of all slots, makes of the cost."""
+        return lack(n_ctx // self.slots, self.intent, self.policy, self.spec.n_ctx_train)
 
     def _price(self, judged: Judged, speed: Speed) -> float:
         price = cost(judged, speed, self.intent, self.policy, self.spec.n_ctx_train)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import TypeAlias
 
-from advisor.recommend.evaluate import Judged, lack
+from advisor.recommend.evaluate import Judged
 from advisor.recommend.search import WORTH, Search
 from advisor.recommend.solve import Border, everywhere, settle, sketch_border
 from advisor.records import NamedTuple
@@ -180,8 +180,7 @@ class Trades:
         return trade.n_ctx if known else self._ceiling
 
     def _lack(self, n_ctx: int) -> float:
-        search = self._search
-        return lack(n_ctx // search.slots, search.intent, search.policy, search.spec.n_ctx_train)
+        return self._search.lack(n_ctx)
 
     # -- exact candidates ------------------------------------------------------------------------------------------
 

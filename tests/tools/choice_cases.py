@@ -148,7 +148,8 @@ def beaten(answer: Answer, granularity: float) -> str | None:
     """A candidate of the grid that fits and costs less by more than `granularity`, None without one.
 
     The grid: sets of cards x contexts in steps of a quarter more x cache types x micro-batches x every number of layers
-    or expert blocks on the GPUs. More on the GPUs costs less and needs more there, so of the last only the fewest that
+    or expert blocks on the GPUs x ways to deal them: ours, the engine's, and ours with one or two layers moved to a
+    faster card. More on the GPUs costs less and needs more there, so of the last only the fewest that
     would be cheaper enough are judged, and the next two. On the CPU alone no context beyond the comfortable one counts:
     everything else needs that memory too.
     """
@@ -156,7 +157,7 @@ def beaten(answer: Answer, granularity: float) -> str | None:
     for search in _searches(answer.case):
         for chain in _chains(search):
             for request in _fewest_below(search, chain, limit):
-                for asked in (search.shared(request), request):
+                for asked in (search.shared(request), request, *_leaning(search, search.shared(request))):
                     if asked.n_gpu_layers == 0 and (asked.n_ctx or 0) > search.comfortable:
                         continue
                     judged = search.evaluator.judge(asked)
@@ -183,6 +184,19 @@ def _chains(search: Search) -> Iterator[Chain]:
         for pair in search.cache_pairs():
             for n_ubatch in (None, 1024, 2048):
                 yield search.chain(pair, wished, n_ubatch)
+
+
+def _leaning(search: Search, request: RequestedSettings) -> Iterator[RequestedSettings]:
+    """With one or two more layers on a faster card."""
+    counts, rates = request.tensor_split or (), search.evaluator.read_rates
+    for slow in range(len(counts)):
+        for fast in range(len(counts)):
+            for n_layers in (1.0, 2.0) if rates[fast] > rates[slow] else ():
+                moved = list(counts)
+                moved[slow] -= n_layers
+                moved[fast] += n_layers
+                if moved[slow] >= 0:
+                    yield request._replace(tensor_split=tuple(moved))
 
 
 def _fewest_below(search: Search, chain: Chain, limit: float) -> Iterator[RequestedSettings]:

@@ -1,0 +1,57 @@
+"""Everything on GPUs of different speeds: a shorter context leaves room for more layers on the faster ones."""
+
+from advisor.memory.placement import HOST
+from advisor.recommend.evaluate import Judged
+from advisor.recommend.search import Ranked, Search
+from advisor.recommend.solve import everywhere, settle
+from advisor.settings import RequestedSettings
+
+_STEP = 2 ** (1 / 6)  # from one context that is dealt for to the next
+_WITHIN = 1.25  # a cache type that is dearer than the best by more is not looked into
+
+
+def leaned(search: Search, ranked: list[Ranked]) -> list[Judged]:
+    """Fitting candidates that are cheaper than the best of `ranked` with their cache types.
+
+    Each way to deal the layers, from that for the floor to that for the longest context, gets the longest context that
+    fits beside it, as far as it can be cheaper by what sketches say.
+    """
+    found: list[Judged] = []
+    least = ranked[0].cost
+    seen = set()
+    for one in ranked:
+        plan, pair = one.judged.plan, (one.judged.request.cache_type_k, one.judged.request.cache_type_v)
+        if pair in seen or HOST in plan.placement or plan.host_expert_blocks or one.cost > _WITHIN * ranked[0].cost:
+            continue
+        seen.add(pair)
+        judged = _leaned(search, one.judged, least)
+        if judged is not None:
+            found.append(judged)
+            least = search.cost(judged)
+    return found
+
+
+def _leaned(search: Search, whole: Judged, least: float) -> Judged | None:
+    """The cheapest of one cache type, None where nothing is cheaper than `least`."""
+    longest = whole.plan.settings.n_ctx
+    last: dict[RequestedSettings, int] = {}  # the longest context for which a split was dealt
+    n_ctx: float = search.floor
+    while n_ctx < longest:
+        dealt = search.shared(search.open_split(whole.request._replace(n_ctx=int(n_ctx))))
+        last[dealt._replace(n_ctx=None)] = int(n_ctx)
+        n_ctx *= _STEP
+    bounds = []
+    for split, at in last.items():  # it is cheaper by no more than the context that it may have beyond that
+        cost = search.cost(search.evaluator.sketch(split._replace(n_ctx=at)))
+        bounds.append((cost * search.lack(int(at * _STEP)) / search.lack(at), at, split))
+    best = None
+    for bound, at, split in sorted(bounds, key=lambda entry: entry[:2]):
+        if bound >= least:
+            break
+        border = search.context_border(split, search.floor, longest, longest, at)
+        if not border.judged.fits or search.cost(border.judged) >= least:
+            continue
+        judged = settle(search.evaluator, border, everywhere)
+        if judged is not None and search.cost(judged) < least:
+            best, least = judged, search.cost(judged)
+    return best
