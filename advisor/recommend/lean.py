@@ -7,6 +7,7 @@ from advisor.recommend.solve import everywhere, settle
 from advisor.settings import RequestedSettings
 
 _STEP = 2 ** (1 / 6)  # from one context that is dealt for to the next
+_CLOSE = 1.002  # sketches are no further off
 _WITHIN = 1.25  # a cache type that is dearer than the best by more is not looked into
 
 
@@ -33,23 +34,24 @@ def leaned(search: Search, ranked: list[Ranked]) -> list[Judged]:
 
 def _leaned(search: Search, whole: Judged, least: float) -> Judged | None:
     """The cheapest of one cache type, None where nothing is cheaper than `least`."""
-    longest = whole.plan.settings.n_ctx
+    longest = 2 * whole.plan.settings.n_ctx  # it was dealt for without knowing all buffers
     last: dict[RequestedSettings, int] = {}  # the longest context for which a split was dealt
     n_ctx: float = search.floor
-    while n_ctx < longest:
+    while n_ctx < min(longest, search.ceiling):
         dealt = search.shared(search.open_split(whole.request._replace(n_ctx=int(n_ctx))))
         last[dealt._replace(n_ctx=None)] = int(n_ctx)
         n_ctx *= _STEP
+    last[whole.request._replace(n_ctx=None)] = whole.plan.settings.n_ctx  # it may end where another way was dealt
     bounds = []
     for split, at in last.items():  # it is cheaper by no more than the context that it may have beyond that
         cost = search.cost(search.evaluator.sketch(split._replace(n_ctx=at)))
         bounds.append((cost * search.lack(int(at * _STEP)) / search.lack(at), at, split))
     best = None
     for bound, at, split in sorted(bounds, key=lambda entry: entry[:2]):
-        if bound >= least:
+        if bound >= _CLOSE * least:
             break
-        border = search.context_border(split, search.floor, longest, longest, at)
-        if not border.judged.fits or search.cost(border.judged) >= least:
+        border = search.context_border(split, search.floor, search.ceiling, search.ceiling, at)
+        if not border.judged.fits or search.cost(border.judged) >= _CLOSE * least:
             continue
         judged = settle(search.evaluator, border, everywhere)
         if judged is not None and search.cost(judged) < least:
