@@ -55,7 +55,7 @@ class Sums:
         self.others = self._summed(n_blocks, experts=False)
         self.experts = self._summed(n_blocks, experts=True)
 
-    def _summed(self, n_blocks: int, *, experts: bool) -> list[Row]:
+    def _summed(self, n_blocks: int, *, experts: bool) -> "list[Row]":
         n = len(self.keys)
         device, host, token, repack, with_experts = [0] * n, 0, 0, 0, 0
         spans: dict[int, tuple[int, int]] = {}
