@@ -1,12 +1,13 @@
 """What is known of quantised caches with a model on a machine: the rows of policy.toml that apply, and their factors.
 
-Which types and head sizes have a flash-attention kernel at all is the engine's (BackendRules); `Search.cache_allowed`
-leaves those without one out. Here is the rest: kernels that are there but slow, and architectures whose keys suffer.
+Which types and head sizes have a flash-attention kernel at all is the engine's (BackendRules), see `runs_cache`; the rest
+is kernels that are there but slow, and architectures whose keys suffer.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from advisor.ggml_types import BY_NAME
 from advisor.memory.engine_spec import EngineSpec
 from advisor.model.spec import ModelSpec
 from advisor.recommend.policy import Policy
@@ -52,3 +53,24 @@ def with_safety(policy: Policy, rows: Iterable[CacheRow]) -> Policy:
             if not row.keys_only:
                 values[kind] = values.get(kind, 2.0) * row.factor
     return policy._replace(key_factor=keys, value_factor=values)
+
+
+def runs_cache(name: str, spec: ModelSpec, engine: EngineSpec, backends: Iterable[str]) -> bool:
+    """Whether an engine takes this cache type for a model on GPUs of these backends, with flash attention."""
+    kind = BY_NAME[name]
+    if not kind.is_quantized:
+        return True
+    if spec.flash_attn_forced_off:
+        return False
+    rules = [engine.backends[backend] for backend in backends]
+    for layer in spec.layers:
+        if layer.attention == "none":
+            continue
+        if layer.head_size_k % kind.block_elements or layer.head_size_v % kind.block_elements:
+            return False
+        n_gqa = layer.n_head // max(layer.n_head_kv, 1)
+        for backend in rules:
+            runs = backend.runs_flash_attn(layer.head_size_k, layer.head_size_v, n_gqa)
+            if name not in backend.cache_types or not runs:
+                return False
+    return True

@@ -74,12 +74,10 @@ def recommend_found(
         if per_slot >= evaluator.spec.n_ctx_train:
             text = f"{wishes.min_n_ctx:,} tokens, which you asked for, is more than the model's {per_slot:,}."
         notes.insert(0, Note("below_min_ctx", text))
-    least = wishes.min_tokens_per_s
-    if fits and least and best.speed.decode_tokens_per_s.value < least:
-        rate = best.speed.decode_tokens_per_s.value
-        notes.insert(
-            0, Note("below_min_tps", f"Nothing that fits reaches {least:g} tokens/s; this gives about {rate:.1f}.")
-        )
+    if fits and not search.fast_enough(best.speed):
+        from advisor.recommend.fastest import too_slow
+
+        notes.insert(0, too_slow(search, best))
     return Recommendation(
         verdict=verdict,
         intent=intent.name,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from advisor.ggml_types import BY_NAME
 from advisor.recommend.budget import surely_over
-from advisor.recommend.cache_safety import rows_for, with_safety
+from advisor.recommend.cache_safety import rows_for, runs_cache, with_safety
 from advisor.recommend.chain import Chain, chain_of, expert_kinds
 from advisor.recommend.evaluate import Evaluator, Judged, cost
 from advisor.recommend.policy import Intent, Policy
@@ -17,6 +17,7 @@ from advisor.settings import RequestedSettings
 from advisor.speed import Speed
 
 WORTH = 0.995  # what cannot come below that share of the best known cost is not looked into
+_TOO_SLOW = 1e7  # more seconds than any turn has tokens
 
 
 class Wishes(NamedTuple):
@@ -51,8 +52,8 @@ class Search:
     def __init__(self, evaluator: Evaluator, policy: Policy, intent: Intent, wishes: Wishes) -> None:
         self.evaluator, self.intent, self.wishes = evaluator, intent, wishes
         self.spec = evaluator.spec
-        backends = [device.backend for device in evaluator.host.devices]
-        self.cache_rows = rows_for(policy.cache_safety, self.spec, evaluator.engine, backends)
+        self._backends: list[str] = [device.backend for device in evaluator.host.devices]
+        self.cache_rows = rows_for(policy.cache_safety, self.spec, evaluator.engine, self._backends)
         self.policy: Policy = with_safety(policy, self.cache_rows) if self.cache_rows else policy
         step = int(policy.search["n_ctx_step"])  # of one slot
         self.slots = wishes.pinned.n_parallel or intent.n_parallel or 1
@@ -98,24 +99,9 @@ class Search:
 
     def cache_allowed(self, name: str) -> bool:
         """Whether the engine takes this cache type for this model on these devices."""
-        kind = BY_NAME[name]
-        if not kind.is_quantized:
-            return True
-        if self.wishes.pinned.flash_attn == "off" or self.spec.flash_attn_forced_off:
+        if self.wishes.pinned.flash_attn == "off" and BY_NAME[name].is_quantized:
             return False
-        for layer in self.spec.layers:
-            if layer.attention == "none":
-                continue
-            if layer.head_size_k % kind.block_elements or layer.head_size_v % kind.block_elements:
-                return False
-            for device in self.evaluator.host.devices:
-                backend = self.evaluator.engine.backends[device.backend]
-                n_gqa = layer.n_head // max(layer.n_head_kv, 1)
-                if name not in backend.cache_types or not backend.runs_flash_attn(
-                    layer.head_size_k, layer.head_size_v, n_gqa
-                ):
-                    return False
-        return True
+        return runs_cache(name, self.spec, self.evaluator.engine, self._backends)
 
     def shared(self, request: RequestedSettings) -> RequestedSettings:
         """`request` with its layers dealt to the GPUs, where there are several and nobody has said how."""
@@ -279,6 +265,12 @@ class Search:
             for pair in self.cache_pairs():
                 keep(self.on_cpu(pair))
         ranked = self.rank(list(found.values()))
+        if self.wishes.min_tokens_per_s and not (ranked and self.fast_enough(ranked[0].speed)):
+            from advisor.recommend.fastest import fastest  # it searches on with this
+
+            for judged in fastest(self, self.wishes.min_tokens_per_s):
+                keep(judged)
+            ranked = self.rank(list(found.values()))
         if ranked and ranked[0].judged.plan.host_expert_blocks and self._kinds:
             from advisor.recommend.finer import finer
 
@@ -311,11 +303,20 @@ class Search:
         least = max(self.intent.least_tokens_per_s, self.wishes.min_tokens_per_s or 0.0)
         return price * 1000.0 if speed.decode_tokens_per_s.value < least else price
 
+    def fast_enough(self, speed: Speed) -> bool:
+        """Whether a speed is what the user wishes at least."""
+        return speed.decode_tokens_per_s.value >= (self.wishes.min_tokens_per_s or 0.0)
+
     def rank(self, candidates: list[Judged]) -> list[Ranked]:
-        """Cheapest first; at equal cost the longer context, then the better cache."""
+        """Cheapest first, those too slow for the wish last and the fastest of them first.
+
+        At equal cost the longer context, then the better cache.
+        """
         ranked = []
         for judged in candidates:
             speed = self.evaluator.speed(judged, self.intent)
-            ranked.append(Ranked(judged, speed, self._price(judged, speed)))
+            enough = self.fast_enough(speed)
+            price = self._price(judged, speed) if enough else _TOO_SLOW / speed.decode_tokens_per_s.value
+            ranked.append(Ranked(judged, speed, price))
         ranked.sort(key=lambda r: (r.cost, -r.judged.plan.settings.n_ctx, r.judged.plan.settings.cache_type_k != "f16"))
         return ranked
