@@ -1,7 +1,7 @@
 """What is known of quantised caches with a model on a machine: the rows of policy.toml that apply, and their factors.
 
-Which types and head sizes have a flash-attention kernel at all is the engine's (BackendRules), see `runs_cache`; the rest
-is kernels that are there but slow, and architectures whose keys suffer.
+Which types and head sizes have a flash-attention kernel at all is the engine's (BackendRules), see `runs_cache`; the
+rest is kernels that are there but slow, and architectures whose keys suffer.
 """
 
 from collections.abc import Iterable, Mapping

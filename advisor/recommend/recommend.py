@@ -85,7 +85,7 @@ def recommend_found(
         speed=best.speed,
         budget=evaluator.budget,
         contexts=contexts,
-        alternatives=tuple(alternatives(search, found, best, contexts)) if fits else (),
+        alternatives=tuple(alternatives(search, found, best)) if fits else (),
         rejected=tuple(rejected(search, best)) if fits else (),
         reasons=tuple(reasons(search, best)) if fits else (),
         fixes=tuple(changes),
