@@ -107,7 +107,7 @@ def _contexts(search: Search, request: RequestedSettings, least: float) -> list[
     if search.wishes.pinned.n_ctx is not None:
         return [judged]
     enough = min(least, rate(search, judged))
-    low, high = search.floor // search.step, max(search.ceiling, search.floor) // search.step
+    low, high = search.floor // search.step, search.unasked // search.step
     while low < high:  # the deeper in its context it answers, the slower
         middle = (low + high + 1) // 2
         longer = search.evaluator.least(search.shared(request._replace(n_ctx=middle * search.step)))

@@ -67,6 +67,7 @@ class Search:
         self.floor = min(max(wishes.min_n_ctx or intent.floor_n_ctx, 256), ceiling) * self.slots
         self.comfortable = min(intent.comfortable_n_ctx * self.slots, self.ceiling)
         self.step = step * self.slots
+        self._grows: bool = any(layer.has_cache and layer.k_width for layer in self.spec.layers)
         off = evaluator.engine.defaults["flash_attn"] == "off"  # its default, not what is best
         self._base: RequestedSettings = wishes.pinned._replace(
             flash_attn=wishes.pinned.flash_attn or ("on" if off else None),
@@ -77,6 +78,18 @@ class Search:
         self._chain: Chain  # any one, made with them
         self._most: dict[tuple[tuple[str, str], int], int] = {}
         self._settled = self._base.flash_attn is not None or not evaluator.host.devices
+
+    @property
+    def unasked(self) -> int:
+        """The longest context that is taken without being asked for."""
+        pinned = self.wishes.pinned
+        in_ram = pinned.n_gpu_layers == 0 or pinned.kv_offload is False or not self.evaluator.host.devices
+        return self._longest_in_ram if in_ram else max(self.ceiling, self.floor)
+
+    @property
+    def _longest_in_ram(self) -> int:
+        """The same of a cache in system memory, which is shared with everything else: the comfortable one."""
+        return max(self.comfortable if self._grows else self.ceiling, self.floor)
 
     @property
     def base(self) -> RequestedSettings:
@@ -93,7 +106,7 @@ class Search:
         if pinned.cache_type_k or pinned.cache_type_v:
             default = "f16"
             return [(pinned.cache_type_k or default, pinned.cache_type_v or default)]
-        if not any(layer.has_cache and layer.k_width for layer in self.spec.layers):
+        if not self._grows:
             return [("f16", "f16")]  # recurrent state is always f32, the cache type changes nothing
         return [(name, name) for name in (names or self.intent.cache_types) if self.cache_allowed(name)]
 
@@ -186,7 +199,7 @@ class Search:
         request = self.base._replace(n_gpu_layers=layers, cache_type_k=pair[0], cache_type_v=pair[1])
         if n_ubatch is not None:
             request = request._replace(n_ubatch=n_ubatch)
-        return self.longest(request, min(self.floor, self.ceiling), self.ceiling)
+        return self.longest(request, min(self.floor, self.ceiling), self.unasked)
 
     def chain(self, pair: tuple[str, str], n_ctx: int, n_ubatch: int | None) -> Chain:
         """Every way to keep a part on the CPU with this cache, context and micro-batch."""
@@ -226,13 +239,11 @@ class Search:
         return known
 
     def on_cpu(self, pair: tuple[str, str]) -> Judged | None:
-        """Nothing on a GPU; the context stays at the comfortable one, since RAM is shared with everything else."""
+        """Nothing on a GPU."""
         if self.wishes.pinned.n_gpu_layers not in (None, 0):
             return None
         request = self.base._replace(n_gpu_layers=0, cache_type_k=pair[0], cache_type_v=pair[1])
-        grows = any(layer.has_cache and layer.k_width for layer in self.spec.layers)
-        wished = self.comfortable if grows else self.ceiling
-        return self.longest(request, self.floor, max(wished, self.floor))
+        return self.longest(request, self.floor, self._longest_in_ram)
 
     def run(self, known_cost: float = float("inf")) -> Found:
         """All fitting candidates, the cheapest first; those that cannot cost less than `known_cost` may be missing."""
@@ -271,10 +282,10 @@ class Search:
             for judged in fastest(self, self.wishes.min_tokens_per_s):
                 keep(judged)
             ranked = self.rank(list(found.values()))
-        if ranked and ranked[0].judged.plan.host_expert_blocks and self._kinds:
-            from advisor.recommend.finer import finer
+        if ranked and self._kinds is not None:
+            from advisor.recommend.finer import last_looks
 
-            more = finer(self, ranked[0].judged, self._kinds)
+            more = last_looks(self, ranked[0].judged, self._kinds)
             ranked = self.rank([*found.values(), *more]) if more else ranked
         return Found(tuple(ranked), self.floor, self.ceiling)
 
@@ -308,10 +319,7 @@ class Search:
         return speed.decode_tokens_per_s.value >= (self.wishes.min_tokens_per_s or 0.0)
 
     def rank(self, candidates: list[Judged]) -> list[Ranked]:
-        """Cheapest first, those too slow for the wish last and the fastest of them first.
-
-        At equal cost the longer context, then the better cache.
-        """
+        """Cheapest first, then what is too slow for the wish, the fastest first; of equals the longer context."""
         ranked = []
         for judged in candidates:
             speed = self.evaluator.speed(judged, self.intent)

@@ -52,3 +52,20 @@ def test_the_table_is_of_the_answers_own_micro_batch(wishes):
         assert exactly(search, asked._replace(n_ctx=row.max_n_ctx)).fits
         if not row.at_least:
             assert not exactly(search, asked._replace(n_ctx=row.max_n_ctx + 256)).fits
+
+
+def test_half_a_micro_batch_with_more_on_the_gpu_is_looked_at():
+    """-c 131072 -ngl 27 -ub 256 fits, which is faster than 26 layers with 512, the most that fit with these."""
+    host = machine(12, ram_gib=32)
+    answer = advise("qwen3-8b", host, min_n_ctx=131072)
+    search = Search(evaluator("qwen3-8b", host), policy(), policy().intent("balanced"), Wishes(RequestedSettings()))
+    ways = {
+        (layers, n_ubatch): search.base._replace(
+            n_ctx=131072, n_gpu_layers=layers, n_ubatch=n_ubatch, cache_type_k="q8_0", cache_type_v="q8_0"
+        )
+        for layers in range(20, 34)
+        for n_ubatch in (256, 512)
+    }
+    costs = {way: search.cost(judged) for way, request in ways.items() if (judged := exactly(search, request)).fits}
+    assert search.cost(answer.chosen) <= min(costs.values()) * 1.0001
+    assert min(costs, key=lambda way: costs[way])[1] == answer.chosen.plan.settings.n_ubatch == 256
