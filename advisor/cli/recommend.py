@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from advisor.recommend.siblings import Sibling
 
 EXIT_STATUS = {"full": 0, "cpu": 0, "partial": 3, "does_not_fit": 4}
+UNMET = ("below_min_tps", "below_min_ctx")  # a wish that nothing meets
 
 
 @click.command("recommend", context_settings={"max_content_width": 100})
@@ -62,7 +63,8 @@ def command(models: tuple[str, ...], **values: Any) -> int:
     """Settings for MODEL on this machine: what fits, how fast, why, and what else was tried.
 
     MODEL is a .gguf file, any shard, a folder, a header snapshot, an Ollama name:tag or a Hugging Face org/repo:QUANT.
-    Exit status: 0 fits, 3 fits only in part, 4 does not fit, 2 wrong usage, 1 any other error.
+    Exit status: 0 fits, 3 fits only in part or a wish (--min-tps, --min-ctx) is not met, 4 does not fit, 2 wrong usage,
+    1 any other error.
 
     Of several quantizations of one model, several files or a folder with nothing else in it, the one is chosen that is
     best for the intent, its loss of quality counted; of one MODEL only with --any-quant, else a better one beside it is
@@ -219,9 +221,14 @@ def command(models: tuple[str, ...], **values: Any) -> int:
         print("\n".join(lines))
     if written:
         click.echo(written, err=True)
-    if answer.verdict == "cpu" and n_devices and pinned.n_gpu_layers != 0:
-        return EXIT_STATUS["partial"]  # there is a GPU, and it could not be used
-    return EXIT_STATUS[answer.verdict]
+    return exit_status(answer, gpu_idle=n_devices > 0 and pinned.n_gpu_layers != 0)
+
+
+def exit_status(answer: Recommendation, *, gpu_idle: bool) -> int:
+    """The command's; `gpu_idle`: there is a GPU, which an answer on the CPU alone could not use."""
+    kept = not any(note.code in UNMET for note in answer.warnings)
+    in_part = answer.verdict != "does_not_fit" and (not kept or (answer.verdict == "cpu" and gpu_idle))
+    return EXIT_STATUS["partial" if in_part else answer.verdict]
 
 
 def _own_names(answer: Recommendation, spec: Any, host: Any, engine: Any) -> list[Note]:

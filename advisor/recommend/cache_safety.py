@@ -1,7 +1,7 @@
 """What is known of quantised caches with a model on a machine: the rows of policy.toml that apply, and their factors.
 
-Which types and head sizes have a flash-attention kernel at all is the engine's (BackendRules); `runs_with` says so. The
-rest are kernels that are there but slow, and architectures whose keys suffer.
+Which types and head sizes have a flash-attention kernel at all is the engine's (BackendRules), see `runs_cache`; the
+rest is kernels that are there but slow, and architectures whose keys suffer.
 """
 
 from collections.abc import Iterable, Mapping
@@ -55,13 +55,14 @@ def with_safety(policy: Policy, rows: Iterable[CacheRow]) -> Policy:
     return policy._replace(key_factor=keys, value_factor=values)
 
 
-def runs_with(name: str, spec: ModelSpec, engine: EngineSpec, backends: Iterable[str]) -> bool:
-    """Whether the engine takes this type of cache for a model on GPUs of these backends, with flash attention."""
-    kind, rules = BY_NAME[name], [engine.backends[backend] for backend in dict.fromkeys(backends)]
+def runs_cache(name: str, spec: ModelSpec, engine: EngineSpec, backends: Iterable[str]) -> bool:
+    """Whether an engine takes this cache type for a model on GPUs of these backends, with flash attention."""
+    kind = BY_NAME[name]
     if not kind.is_quantized:
         return True
     if spec.flash_attn_forced_off:
         return False
+    rules = [engine.backends[backend] for backend in backends]
     for layer in spec.layers:
         if layer.attention == "none":
             continue
@@ -69,7 +70,7 @@ def runs_with(name: str, spec: ModelSpec, engine: EngineSpec, backends: Iterable
             return False
         n_gqa = layer.n_head // max(layer.n_head_kv, 1)
         for backend in rules:
-            kernel = backend.runs_flash_attn(layer.head_size_k, layer.head_size_v, n_gqa)
-            if name not in backend.cache_types or not kernel:
+            runs = backend.runs_flash_attn(layer.head_size_k, layer.head_size_v, n_gqa)
+            if name not in backend.cache_types or not runs:
                 return False
     return True

@@ -32,6 +32,8 @@ class Chain(NamedTuple):
         layers = min(index, self.n_layers)
         kept, more = divmod(max(index - self.n_layers, 0), self.n_steps)
         away = self.n_blocks - kept
+        if kept and away <= self.n_blocks + 1 - layers:  # whole blocks are there by wish, and these are no more
+            return self.base._replace(n_gpu_layers=layers)
         left = self.kinds.get(away - 1, ())[more:] if more else ()
         if not left:  # no part of a block
             return self.base._replace(n_gpu_layers=layers, n_cpu_moe=away - (more > 0))
@@ -51,15 +53,15 @@ def chain_of(
     n_blocks, every = spec.n_layer_all, spec.n_layer_all + 1
     experts = any(layer.n_ff_expert for layer in spec.layers)
     experts = experts and pinned.n_cpu_moe is None and not pinned.cpu_moe and not pinned.tensor_overrides
+    experts = experts and pinned.n_gpu_layers not in (0, 1)  # of blocks on the CPU, all with these, they are there too
     steps = max((len(each) for each in kinds.values()), default=1) if kinds else 1
     low = layers = every
     if pinned.n_gpu_layers is None:
         low = 1
     elif pinned.n_gpu_layers >= 0:
         low = layers = min(pinned.n_gpu_layers, every)
-    return Chain(
-        base, n_blocks, layers, experts, low, layers + (steps * n_blocks - 1 if experts else 0), steps, kinds or {}
-    )
+    moves = steps * n_blocks - 1 if layers == every else steps * (layers - 1)  # the last of a chain leaves none away
+    return Chain(base, n_blocks, layers, experts, low, layers + (moves if experts else 0), steps, kinds or {})
 
 
 def expert_kinds(spec: ModelSpec) -> dict[int, tuple[str, ...]]:

@@ -75,6 +75,8 @@ def table_basis(search: Search, chosen: Judged, pairs: list[tuple[str, str]]) ->
             for request in (whole._replace(n_ctx=smallest, cache_type_k=k, cache_type_v=v) for k, v in pairs)
         ):
             base, basis = whole, WHOLE
+            if _with_whole(chosen.request, whole):
+                base, basis = whole._replace(n_ubatch=chosen.request.n_ubatch), WHOLE + experts_text(chosen)
         else:
             base = base._replace(
                 n_gpu_layers=settings.n_gpu_layers,
@@ -86,7 +88,18 @@ def table_basis(search: Search, chosen: Judged, pairs: list[tuple[str, str]]) ->
             basis = f"{settings.n_gpu_layers} of {every} layers on the GPU{experts_text(chosen)}"
     else:
         base = base._replace(n_gpu_layers=0)
-    return base, basis + slots
+    usual = search.evaluator.engine.defaults["n_ubatch"]
+    batch = f", -ub {base.n_ubatch}" if base.n_ubatch not in (None, usual) else ""
+    return base, basis + batch + slots
+
+
+def _with_whole(chosen: RequestedSettings, whole: RequestedSettings) -> bool:
+    """Whether a request has as much on the GPUs as `whole`, which is every layer and what is pinned."""
+    placed = chosen._replace(
+        n_ctx=whole.n_ctx, cache_type_k=whole.cache_type_k, cache_type_v=whole.cache_type_v, n_ubatch=whole.n_ubatch,
+        tensor_split=whole.tensor_split,
+    )  # fmt: skip
+    return placed == whole
 
 
 def context_row(

@@ -139,13 +139,13 @@ def _cache_reason(search: Search, best: Ranked) -> Note:
     return Note("cache_quantized", text, "policy.toml: cache_factor")
 
 
-def alternatives(search: Search, found: Found, best: Ranked, contexts: ContextTable) -> list[Alternative]:
+def alternatives(search: Search, found: Found, best: Ranked) -> list[Alternative]:
     """The longest context, the fastest turn and the best cache, where they differ noticeably from the choice.
 
-    It is called the longest only where no row of `contexts`, with other types of cache or layers, has a longer one.
+    It is called the longest only where it is as long as may be chosen: who puts less on the GPUs has longer ones.
     """
     gain = 1.0 + float(search.policy.search["alternative_gain"])
-    chosen, chosen_speed = best.judged.plan.settings, best.speed
+    chosen = best.judged.plan.settings
     picked: list[Alternative] = []
 
     def offer(label: str, other: Ranked, why: str) -> None:
@@ -154,28 +154,38 @@ def alternatives(search: Search, found: Found, best: Ranked, contexts: ContextTa
 
     longest = max(found.pool, key=lambda r: (r.judged.plan.settings.n_ctx, -r.cost))
     if longest.judged.plan.settings.n_ctx > chosen.n_ctx * gain:
-        rows = [row.max_n_ctx * search.slots for row in contexts.rows if row.max_n_ctx]
-        reach = min(max(rows, default=0), search.ceiling)
-        label = "longest context" if longest.judged.plan.settings.n_ctx >= reach else "longer context"
+        longest = _to_the_end(search, longest)
+        label = "longest context" if longest.judged.plan.settings.n_ctx >= search.ceiling else "longer context"
         layers = layers_text(search.spec, longest.judged)
         elsewhere = "" if layers == layers_text(search.spec, best.judged) else f"{layers}, "
-        offer(label, longest, elsewhere + _trade(longest, chosen_speed))
+        offer(label, longest, elsewhere + _trade(search, longest, best))
     fastest = min(found.pool, key=lambda r: (r.speed.turn_seconds.value, r.cost))
-    if fastest.speed.decode_tokens_per_s.value > chosen_speed.decode_tokens_per_s.value * gain:
-        offer("fastest", fastest, _trade(fastest, chosen_speed))
+    if fastest.speed.decode_tokens_per_s.value > best.speed.decode_tokens_per_s.value * gain:
+        offer("fastest", fastest, _trade(search, fastest, best))
     if chosen.cache_type_k != "f16":
         lossless = [r for r in found.pool if r.judged.plan.settings.cache_type_k == "f16"]
         if lossless:
-            offer("f16 cache", lossless[0], _trade(lossless[0], chosen_speed))
+            offer("f16 cache", lossless[0], _trade(search, lossless[0], best))
     return picked
 
 
-def _trade(other: Ranked, chosen: Speed) -> str:
-    rate, base = other.speed.decode_tokens_per_s.value, chosen.decode_tokens_per_s.value
+def _to_the_end(search: Search, longest: Ranked) -> Ranked:
+    """With the longest context that may be chosen where that is hardly more and fits."""
+    request, n_ctx = longest.judged.request, longest.judged.plan.settings.n_ctx
+    if search.wishes.pinned.n_ctx is not None or not n_ctx < search.ceiling <= n_ctx + n_ctx // 16:
+        return longest
+    judged = search.judge(search.open_split(request)._replace(n_ctx=search.ceiling))
+    return search.rank([judged])[0] if judged.fits else longest
+
+
+def _trade(search: Search, other: Ranked, best: Ranked) -> str:
+    rate, base = other.speed.decode_tokens_per_s.value, best.speed.decode_tokens_per_s.value
     change = (rate / base - 1) * 100
     pace = "the same speed" if abs(change) < 3 else f"{abs(change):.0f} % {'faster' if change > 0 else 'slower'}"
-    if other.speed.at_depth != chosen.at_depth:
-        pace += f" with {other.speed.at_depth:,} instead of {chosen.at_depth:,} tokens in it"
+    if other.speed.at_depth != best.speed.at_depth:
+        pace += f" with {other.speed.at_depth:,} instead of {best.speed.at_depth:,} tokens in it"
+    if search.fast_enough(best.speed) and not search.fast_enough(other.speed):
+        pace += f", below the {search.wishes.min_tokens_per_s:g} tokens/s you asked for"
     return f"{tokens_text(other.judged.plan.settings)} with {cache_name(other.judged)} cache, {pace}."
 
 

@@ -1,4 +1,4 @@
-"""Finer than a chain: single tensors of experts on the CPU, on whichever GPU they would be one too many."""
+"""Last looks around the best: single tensors of experts on the CPU, a smaller micro-batch with more on the GPUs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -6,6 +6,39 @@ from advisor.memory.placement import HOST
 from advisor.recommend.evaluate import Judged
 from advisor.recommend.search import WORTH, Search
 from advisor.settings import RequestedSettings, TensorOverride
+
+_MORE_PARTS = 3  # that half a micro-batch may make room for
+
+
+def last_looks(search: Search, best: Judged, kinds: Mapping[int, tuple[str, ...]]) -> list[Judged]:
+    """Fitting candidates around `best`, which may have a part on the CPU, that cost less; `kinds` as for `finer`."""
+    found = finer(search, best, kinds) if best.plan.host_expert_blocks else []
+    if best.plan.host_expert_blocks or HOST in best.plan.placement:
+        found += _smaller_batch(search, best)
+    return found
+
+
+def _smaller_batch(search: Search, best: Judged) -> list[Judged]:
+    """Half the micro-batch leaves room for a little more on the GPUs, at the same context."""
+    usual = int(search.evaluator.engine.defaults["n_ubatch"])
+    if search.wishes.pinned.n_ubatch is not None or best.plan.settings.n_ubatch > usual or not best.plan.devices:
+        return []
+    settings = best.plan.settings
+    chain = search.chain((settings.cache_type_k, settings.cache_type_v), settings.n_ctx, usual // 2)
+    asked = search.open_split(best.request)._replace(n_ctx=settings.n_ctx, n_ubatch=usual // 2)
+    at = next((part for part in range(chain.high, chain.low - 1, -1) if chain.make(part) == asked), chain.high)
+    least, found = search.cost(best), []
+    for part in range(at + 1, min(at + _MORE_PARTS, chain.high) + 1):
+        request = search.shared(chain.make(part))
+        if not search.may_fit(request):
+            break
+        if search.cost(search.evaluator.least(request)) >= WORTH * least:
+            continue
+        judged = search.evaluator.judge(request)
+        if not judged.fits:
+            break
+        found.append(judged)
+    return found
 
 
 def finer(search: Search, best: Judged, kinds: Mapping[int, tuple[str, ...]]) -> list[Judged]:

@@ -12,7 +12,9 @@ from advisor.recommend.explain import alternatives, fixes, reasons, rejected, su
 from advisor.recommend.policy import Intent, Policy
 from advisor.recommend.recommendation import Note, Recommendation
 from advisor.recommend.search import Found, Ranked, Search, Wishes
+from advisor.recommend.solve import on_devices, settle, sketch_border
 from advisor.recommend.warn import warnings
+from advisor.settings import RequestedSettings
 
 if TYPE_CHECKING:
     from advisor.quants.rules import QuantRules
@@ -74,12 +76,10 @@ def recommend_found(
         if per_slot >= evaluator.spec.n_ctx_train:
             text = f"{wishes.min_n_ctx:,} tokens, which you asked for, is more than the model's {per_slot:,}."
         notes.insert(0, Note("below_min_ctx", text))
-    least = wishes.min_tokens_per_s
-    if fits and least and best.speed.decode_tokens_per_s.value < least:
-        rate = best.speed.decode_tokens_per_s.value
-        notes.insert(
-            0, Note("below_min_tps", f"Nothing that fits reaches {least:g} tokens/s; this gives about {rate:.1f}.")
-        )
+    if fits and not search.fast_enough(best.speed):
+        from advisor.recommend.fastest import too_slow
+
+        notes.insert(0, too_slow(search, best))
     return Recommendation(
         verdict=verdict,
         intent=intent.name,
@@ -87,7 +87,7 @@ def recommend_found(
         speed=best.speed,
         budget=evaluator.budget,
         contexts=contexts,
-        alternatives=tuple(alternatives(search, found, best, contexts)) if fits else (),
+        alternatives=tuple(alternatives(search, found, best)) if fits else (),
         rejected=tuple(rejected(search, best)) if fits else (),
         reasons=tuple(reasons(search, best)) if fits else (),
         fixes=tuple(changes),
@@ -122,8 +122,17 @@ def nearest_miss(search: Search) -> Judged:
             variants.append(base._replace(cpu_moe=True))
         for variant in variants:
             tried.append(search.evaluator.judge(variant._replace(n_gpu_layers=0)))
-            filled = search.fill_devices(variant)
+            filled = _filled(search, variant)
             if filled is not None:
                 tried.append(filled)
     possible = [judged for judged in tried if judged.plan.refused is None] or tried
     return min(possible, key=lambda judged: (not judged.fits_devices, sum(short.over_bytes for short in judged.shorts)))
+
+
+def _filled(search: Search, request: RequestedSettings) -> Judged | None:
+    """As many layers on the GPUs as fit there, whatever the host says."""
+    border = sketch_border(
+        search.evaluator, lambda layers: search.shared(request._replace(n_gpu_layers=layers)),
+        1, search.spec.n_layer_all + 1, on_devices,
+    )  # fmt: skip
+    return settle(search.evaluator, border, on_devices)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from advisor.ggml_types import BY_NAME
 from advisor.recommend.budget import surely_over
-from advisor.recommend.cache_safety import rows_for, runs_with, with_safety
+from advisor.recommend.cache_safety import rows_for, runs_cache, with_safety
 from advisor.recommend.chain import Chain, chain_of, expert_kinds
 from advisor.recommend.evaluate import Evaluator, Judged, cost, lack
 from advisor.recommend.policy import Intent, Policy
@@ -17,6 +17,7 @@ from advisor.settings import RequestedSettings
 from advisor.speed import Speed
 
 WORTH = 0.995  # what cannot come below that share of the best known cost is not looked into
+_TOO_SLOW = 1e7  # more seconds than any turn has tokens
 
 
 class Wishes(NamedTuple):
@@ -51,8 +52,8 @@ class Search:
     def __init__(self, evaluator: Evaluator, policy: Policy, intent: Intent, wishes: Wishes) -> None:
         self.evaluator, self.intent, self.wishes = evaluator, intent, wishes
         self.spec = evaluator.spec
-        backends = [device.backend for device in evaluator.host.devices]
-        self.cache_rows = rows_for(policy.cache_safety, self.spec, evaluator.engine, backends)
+        self._backends: list[str] = [device.backend for device in evaluator.host.devices]
+        self.cache_rows = rows_for(policy.cache_safety, self.spec, evaluator.engine, self._backends)
         self.policy: Policy = with_safety(policy, self.cache_rows) if self.cache_rows else policy
         step = int(policy.search["n_ctx_step"])  # of one slot
         self.slots = wishes.pinned.n_parallel or intent.n_parallel or 1
@@ -66,6 +67,7 @@ class Search:
         self.floor = min(max(wishes.min_n_ctx or intent.floor_n_ctx, 256), ceiling) * self.slots
         self.comfortable = min(intent.comfortable_n_ctx * self.slots, self.ceiling)
         self.step = step * self.slots
+        self._grows: bool = any(layer.has_cache and layer.k_width for layer in self.spec.layers)
         off = evaluator.engine.defaults["flash_attn"] == "off"  # its default, not what is best
         self._base: RequestedSettings = wishes.pinned._replace(
             flash_attn=wishes.pinned.flash_attn or ("on" if off else None),
@@ -76,6 +78,18 @@ class Search:
         self._chain: Chain  # any one, made with them
         self._most: dict[tuple[tuple[str, str], int], int] = {}
         self._settled = self._base.flash_attn is not None or not evaluator.host.devices
+
+    @property
+    def unasked(self) -> int:
+        """The longest context that is taken without being asked for."""
+        pinned = self.wishes.pinned
+        in_ram = pinned.n_gpu_layers == 0 or pinned.kv_offload is False or not self.evaluator.host.devices
+        return self._longest_in_ram if in_ram else max(self.ceiling, self.floor)
+
+    @property
+    def _longest_in_ram(self) -> int:
+        """The same of a cache in system memory, which is shared with everything else: the comfortable one."""
+        return max(self.comfortable if self._grows else self.ceiling, self.floor)
 
     @property
     def base(self) -> RequestedSettings:
@@ -92,15 +106,15 @@ class Search:
         if pinned.cache_type_k or pinned.cache_type_v:
             default = "f16"
             return [(pinned.cache_type_k or default, pinned.cache_type_v or default)]
-        if not any(layer.has_cache and layer.k_width for layer in self.spec.layers):
+        if not self._grows:
             return [("f16", "f16")]  # recurrent state is always f32, the cache type changes nothing
         return [(name, name) for name in (names or self.intent.cache_types) if self.cache_allowed(name)]
 
     def cache_allowed(self, name: str) -> bool:
         """Whether the engine takes this cache type for this model on these devices."""
-        if BY_NAME[name].is_quantized and self.wishes.pinned.flash_attn == "off":
+        if self.wishes.pinned.flash_attn == "off" and BY_NAME[name].is_quantized:
             return False
-        return runs_with(name, self.spec, self.evaluator.engine, [one.backend for one in self.evaluator.host.devices])
+        return runs_cache(name, self.spec, self.evaluator.engine, self._backends)
 
     @property
     def _deals(self) -> bool:
@@ -173,14 +187,6 @@ class Search:
         )
         return border._replace(high=high // self.step)
 
-    def fill_devices(self, request: RequestedSettings) -> Judged | None:
-        """As many layers on the GPUs as fit there, whatever the host says."""
-        every = self.spec.n_layer_all + 1
-        border = sketch_border(
-            self.evaluator, lambda layers: self.shared(request._replace(n_gpu_layers=layers)), 1, every, on_devices
-        )
-        return settle(self.evaluator, border, on_devices)
-
     # -- families of candidates ------------------------------------------------------------------------------------
 
     def everything_on_gpu(self, pair: tuple[str, str], n_ubatch: int | None = None) -> Judged | None:
@@ -194,7 +200,7 @@ class Search:
         request = self.base._replace(n_gpu_layers=layers, cache_type_k=pair[0], cache_type_v=pair[1])
         if n_ubatch is not None:
             request = request._replace(n_ubatch=n_ubatch)
-        return self.longest(request, min(self.floor, self.ceiling), self.ceiling)
+        return self.longest(request, min(self.floor, self.ceiling), self.unasked)
 
     def chain(self, pair: tuple[str, str], n_ctx: int, n_ubatch: int | None) -> Chain:
         """Every way to keep a part on the CPU with this cache, context and micro-batch."""
@@ -234,13 +240,11 @@ class Search:
         return known
 
     def on_cpu(self, pair: tuple[str, str]) -> Judged | None:
-        """Nothing on a GPU; the context stays at the comfortable one, since RAM is shared with everything else."""
+        """Nothing on a GPU."""
         if self.wishes.pinned.n_gpu_layers not in (None, 0):
             return None
         request = self.base._replace(n_gpu_layers=0, cache_type_k=pair[0], cache_type_v=pair[1])
-        grows = any(layer.has_cache and layer.k_width for layer in self.spec.layers)
-        wished = self.comfortable if grows else self.ceiling
-        return self.longest(request, self.floor, max(wished, self.floor))
+        return self.longest(request, self.floor, self._longest_in_ram)
 
     def run(self, known_cost: float = float("inf")) -> Found:
         """All fitting candidates, the cheapest first; those that cannot cost less than `known_cost` may be missing."""
@@ -273,15 +277,11 @@ class Search:
             for pair in self.cache_pairs():
                 keep(self.on_cpu(pair))
         ranked = self.rank(list(found.values()))
-        if ranked and self.unequal and self.wishes.pinned.n_ctx is None:
-            from advisor.recommend.lean import leaned
+        slow = self.wishes.min_tokens_per_s and not (ranked and self.fast_enough(ranked[0].speed))
+        if slow or self._kinds is not None or self.unequal:
+            from advisor.recommend.refine import refined  # it searches on with this
 
-            ranked = self.rank([*found.values(), *leaned(self, ranked)])
-        if ranked and ranked[0].judged.plan.host_expert_blocks and self._kinds:
-            from advisor.recommend.finer import finer
-
-            more = finer(self, ranked[0].judged, self._kinds)
-            ranked = self.rank([*found.values(), *more]) if more else ranked
+            ranked = refined(self, ranked, self._kinds)
         return Found(tuple(ranked), self.floor, self.ceiling)
 
     @property
@@ -313,11 +313,17 @@ class Search:
         least = max(self.intent.least_tokens_per_s, self.wishes.min_tokens_per_s or 0.0)
         return price * 1000.0 if speed.decode_tokens_per_s.value < least else price
 
+    def fast_enough(self, speed: Speed) -> bool:
+        """Whether a speed is what the user wishes at least."""
+        return speed.decode_tokens_per_s.value >= (self.wishes.min_tokens_per_s or 0.0)
+
     def rank(self, candidates: list[Judged]) -> list[Ranked]:
-        """Cheapest first; at equal cost the longer context, then the better cache."""
+        """Cheapest first, then what is too slow for the wish, the fastest first; of equals the longer context."""
         ranked = []
         for judged in candidates:
             speed = self.evaluator.speed(judged, self.intent)
-            ranked.append(Ranked(judged, speed, self._price(judged, speed)))
+            enough = self.fast_enough(speed)
+            price = self._price(judged, speed) if enough else _TOO_SLOW / speed.decode_tokens_per_s.value
+            ranked.append(Ranked(judged, speed, price))
         ranked.sort(key=lambda r: (r.cost, -r.judged.plan.settings.n_ctx, r.judged.plan.settings.cache_type_k != "f16"))
         return ranked

@@ -66,7 +66,7 @@ class Trades:
         self._best = float("inf")
         pinned = search.wishes.pinned.n_ctx
         self._floor, self._wished = search.floor, max(search.comfortable, search.floor)
-        self._ceiling = max(search.ceiling, search.floor)
+        self._ceiling = search.unasked
         if pinned is not None:
             self._floor = self._wished = self._ceiling = pinned or search.spec.n_ctx_train
         self._reach = min(self._ceiling, max(_REACH * self._wished - search.step, self._floor))

@@ -11,7 +11,7 @@ from advisor.memory.plan import checkpoints_of_slot
 from advisor.outputs.command import command_line, server_options
 from advisor.recommend.budget import server_caches
 from tests.tools.cells import engine
-from tests.tools.machines import advise, machine
+from tests.tools.machines import advise, machine, policy
 
 
 @pytest.mark.parametrize("wish", [{"n_gpu_layers": 33}, {"n_gpu_layers": 999}, {"n_cpu_moe": 5}, {"cpu_moe": True}])
@@ -90,3 +90,35 @@ def test_all_of_the_context_is_what_0_asks_for():
     answer = advise("llama3-8b", machine(8), n_ctx=0)
     assert answer.chosen.plan.settings.n_ctx == 131072
     assert answer.verdict == "partial"
+
+
+@pytest.mark.parametrize("intent", ["speed", "balanced", "parallel:2"])
+@pytest.mark.parametrize(
+    "wishes", [{"n_gpu_layers": 0}, {"n_gpu_layers": 0, "n_cpu_moe": 3}, {"n_gpu_layers": 0, "cpu_moe": True},
+               {"kv_offload": False}, {"n_gpu_layers": 0, "n_ubatch": 256}]
+)  # fmt: skip
+@pytest.mark.parametrize("model", ["llama3-8b", "qwen3moe-30b"])
+def test_a_cache_in_system_memory_stays_at_the_comfortable_context(model, wishes, intent):
+    """It is shared with everything else, whether a GPU is there or not, as with no GPU at all."""
+    alone = advise(model, machine(ram_gib=64), intent).chosen.plan.settings
+    comfortable = policy().intent(intent).comfortable_n_ctx
+    assert alone.n_ctx_seq == comfortable
+    answer = advise(model, machine(12, ram_gib=64), intent, **wishes)
+    assert answer.chosen.plan.settings.n_ctx_seq == comfortable
+    longer = advise(model, machine(12, ram_gib=64), intent, min_n_ctx=2 * comfortable, **wishes)
+    assert longer.chosen.plan.settings.n_ctx_seq == 2 * comfortable
+
+
+def test_for_context_a_cache_in_system_memory_is_as_long_as_fits():
+    answer = advise("llama3-8b", machine(12, ram_gib=64), "context", n_gpu_layers=0)
+    assert answer.chosen.plan.settings.n_ctx == 131072
+
+
+@pytest.mark.parametrize("n_gpu_layers", [0, 1, 5, 20, 48])
+def test_no_tensor_is_placed_where_its_block_is_anyway(n_gpu_layers):
+    """The last blocks go to the GPU, the output counts as one more: those before have nothing that could be moved."""
+    answer = advise("qwen3moe-30b", machine(12, ram_gib=32), n_gpu_layers=n_gpu_layers)
+    request, first = answer.chosen.request, 48 - max(n_gpu_layers - 1, 0)
+    assert not (request.n_cpu_moe or 0) or first < (request.n_cpu_moe or 0) <= 48
+    for override in request.tensor_overrides:
+        assert int(override.pattern.split(".")[1]) >= first

@@ -1,0 +1,28 @@
+"""The best candidates looked at once more, where there is something to look for."""
+
+from collections.abc import Mapping
+
+from advisor.recommend.search import Ranked, Search
+
+
+def refined(search: Search, ranked: list[Ranked], kinds: Mapping[int, tuple[str, ...]] | None) -> list[Ranked]:
+    """`ranked` with candidates that differ from its best in what the search does not try; `kinds`: of `expert_kinds`.
+
+    Layers dealt otherwise to cards of different speeds, whatever is fast enough where nothing was yet, and parts of a
+    step more on the GPUs.
+    """
+    if ranked and search.unequal and search.wishes.pinned.n_ctx is None:
+        from advisor.recommend.lean import leaned
+
+        ranked = search.rank([*(one.judged for one in ranked), *leaned(search, ranked)])
+    least = search.wishes.min_tokens_per_s
+    if least and not (ranked and search.fast_enough(ranked[0].speed)):
+        from advisor.recommend.fastest import fastest
+
+        ranked = search.rank([*(one.judged for one in ranked), *fastest(search, least)])
+    if ranked and kinds is not None:
+        from advisor.recommend.finer import last_looks
+
+        more = last_looks(search, ranked[0].judged, kinds)
+        ranked = search.rank([*(one.judged for one in ranked), *more]) if more else ranked
+    return ranked
