@@ -42,7 +42,9 @@ class Planner:
         self._backends = [engine.backends[device.backend] for device in devices]
         shared = like.compute if like is not None else None
         self.compute: ComputeModel = ComputeModel(spec, engine, self._backends, shared)
-        self._placed: dict[tuple[object, ...], tuple[tuple[int, ...], Overrides, WeightBytes]] = {}
+        self._placed: dict[tuple[object, ...], tuple[tuple[int, ...], Overrides]] = {}
+        self._overrides: dict[tuple[object, ...], Overrides] = {}
+        self._weights: dict[tuple[object, ...], WeightBytes] = {}
         parcels = Parcels(spec, engine)
         self._table = WeightTable(spec, engine, self._backends, parcels)
         self._layer_table = WeightTable(spec, engine, self._backends[:1] * (spec.n_layer_all + 1), parcels)
@@ -58,16 +60,24 @@ class Planner:
         self._cache = other._cache
         self.compute.share(other.compute)
 
-    def _place(self, settings: RunSettings) -> tuple[tuple[int, ...], Overrides, WeightBytes]:
-        key = (settings.n_gpu_layers, settings.n_cpu_moe, settings.tensor_overrides, settings.split_mode,
-               settings.tensor_split, settings.main_gpu, settings.mmap, settings.repack)  # fmt: skip
+    def _place(self, settings: RunSettings) -> tuple[tuple[int, ...], Overrides]:
+        named = (settings.n_cpu_moe, settings.tensor_overrides)
+        key = (settings.n_gpu_layers, named, settings.split_mode, settings.tensor_split, settings.main_gpu)
         known = self._placed.get(key)
         if known is None:
+            overrides = self._overrides.get(named)
+            if overrides is None:
+                overrides = Overrides(settings, [device.id for device in self._devices])
+                self._overrides[named] = overrides
             free = [device.free_bytes for device in self._devices]
-            placement = place_layers(settings, self._spec.n_layer_all, free)
-            overrides = Overrides(settings, [device.id for device in self._devices])
-            weights = self._table.place(settings, placement, overrides)
-            known = self._placed[key] = (placement, overrides, weights)
+            known = self._placed[key] = (place_layers(settings, self._spec.n_layer_all, free), overrides)
+        return known
+
+    def _weights_of(self, settings: RunSettings, placement: tuple[int, ...], overrides: Overrides) -> WeightBytes:
+        key = (placement, settings.n_cpu_moe, settings.tensor_overrides, settings.mmap, settings.repack)
+        known = self._weights.get(key)
+        if known is None:
+            known = self._weights[key] = self._table.place(settings, placement, overrides)
         return known
 
     def plan(self, settings: RunSettings, *, exact: bool = True, compute: bool = True) -> MemoryPlan:
@@ -79,7 +89,8 @@ class Planner:
         if settings.split_mode == "none" and len(self._devices) > 1:
             return self._plan_alone(settings, exact=exact, compute=compute)
         spec, backends = self._spec, self._backends
-        placement, overrides, weights = self._place(settings)
+        placement, overrides = self._place(settings)
+        weights = self._weights_of(settings, placement, overrides)
         cache, host_cache = self._cache.place(settings, placement, backends)
         nothing = Interval(0, 0, 0)
         if compute:
@@ -150,38 +161,41 @@ class Planner:
 
     def flash_attn(self, settings: RunSettings) -> bool:
         """What -fa comes to; nothing else is worked out."""
-        placement, overrides, _ = self._place(settings)
-        return self.compute.flash_attn(settings, placement, overrides)
+        return self.compute.flash_attn(settings, *self._place(settings))
 
     def beside_layers(self, settings: RunSettings) -> list[int]:
         """What each device needs beside weights and cache, as far as it is known without building a graph anew."""
-        placement, overrides, _ = self._place(settings)
+        placement, overrides = self._place(settings)
         computes, _ = self.compute.buffers(settings, placement, overrides, exact=False)
         needs = [compute.high + self._overhead(index)[0].value for index, compute in enumerate(computes)]
-        cache, _ = self._cache.place(settings, placement, self._backends)
-        for where, extra in self._extras_of(settings, cache, computes, exact=False):
-            if where != HOST:
-                needs[where] += extra.n_bytes.high
+        if self._has_extras(settings):
+            cache, _ = self._cache.place(settings, placement, self._backends)
+            for where, extra in self._extras_of(settings, cache, computes, exact=False):
+                if where != HOST:
+                    needs[where] += extra.n_bytes.high
         return needs
+
+    def _has_extras(self, settings: RunSettings) -> bool:
+        return self._beside is not None or settings.beside.mtp
 
     def _extras_of(
         self, settings: RunSettings, cache: Sequence[int], computes: Sequence[Interval], *, exact: bool
     ) -> Placed:
         """What is loaded beside a plan with this cache and these compute buffers on each device."""
-        if self._beside is None and not settings.beside.mtp:
+        if not self._has_extras(settings):
             return []
-        placement, overrides, weights = self._place(settings)
+        placement, overrides = self._place(settings)
+        weights = self._weights_of(settings, placement, overrides)
         taken = [weights.devices[i] + cache[i] + computes[i].high for i in range(len(self._devices))]
         return self._extras_planner().extras(settings, placement, overrides, self.compute, taken, exact=exact)
 
     def can_sketch(self, settings: RunSettings) -> bool:
         """Whether compute buffers can be told from those of earlier plans."""
-        placement, overrides, _ = self._place(settings)
-        return self.compute.can_guess(settings, placement, overrides)
+        return self.compute.can_guess(settings, *self._place(settings))
 
     def cache_bytes(self, settings: RunSettings) -> int:
         """The cache of every device and of the host together; nothing else is worked out."""
-        placement, _, _ = self._place(settings)
+        placement, _ = self._place(settings)
         devices, host = self._cache.place(settings, placement, self._backends)
         return sum(devices) + host
 
