@@ -13,6 +13,7 @@ from advisor.records import NamedTuple
 _LISTED = re.compile(r"blk\\\.\((\d+(?:\|\d+)*)\)\\\.(.*)")  # blk\.(0|1|2)\.REST
 # Families whose blocks gather their state before the block before them is done.
 GATHERS = frozenset(("delta", "lightning", "rwkv", "kda", "mamba"))
+HANDS_ON = GATHERS - {"delta"}  # and what is gathered is another thing for the last block of a kind
 
 
 def block_kinds(model: GraphModel, h: Hyper, detail: str) -> list[int]:
@@ -146,15 +147,15 @@ def needed_blocks(model: GraphModel, h: Hyper, placement: GraphPlacement, togeth
                     homes[i] = (*homes[i], number, moved)
                 rest[i] = (*rest[i], names, tuple([model.tensors[f"blk.{i}.{name}"][1] for name in names]))
     blocks = [Block(*one) for one in zip(attention, homes, places, rest, strict=False)]
-    gathers = h.style.family in GATHERS
-    return shortened(blocks, not together or gathers, not together, gathers)
+    family = h.style.family
+    return shortened(blocks, not together or family in GATHERS, not together, family in HANDS_ON)
 
 
-def shortened(blocks: Sequence[Block], ahead: bool, firsts: bool, gathers: bool = False) -> Reduction:
+def shortened(blocks: Sequence[Block], ahead: bool, firsts: bool, lasts: bool = False) -> Reduction:
     """The same for any sequence of blocks.
 
     `ahead`: the attention of the next block tells blocks apart; `firsts`: the first of a kind is told from the others;
-    `gathers`: and the next block being the last of its kind counts too, since what it gathers is handed to it.
+    `lasts`: the next block being the last of its kind tells blocks apart.
     """
     last = len(blocks) - 1  # a kind of its own: only the wanted rows go on
     readers = [(block.attention, block.home) for block in blocks]
@@ -165,7 +166,7 @@ def shortened(blocks: Sequence[Block], ahead: bool, firsts: bool, gathers: bool 
     codes: list[object] = []
     before: object = None
     for i, (block, reader) in enumerate(zip(blocks, readers, strict=True)):
-        face = (reader, block.place, i == last, firsts and reader not in begun, before, gathers and final[reader] == i)
+        face = (reader, block.place, i == last, firsts and reader not in begun, before, lasts and final[reader] == i)
         faces.append(face if ahead else (before, block.place))
         codes.append((face, final[reader] == i, block.rest))
         begun.add(reader)
