@@ -42,55 +42,69 @@ class Parcel(NamedTuple):
     spans: tuple[tuple[int, int, int], ...]  # (shard, first, last byte) of what is not repacked
 
 
-class Sums:
-    """The parcels of every block, those before block i summed at i; without -ot rules. Experts and others apart."""
-
-    def __init__(self, parcels: Sequence[Parcel], n_blocks: int, keys: Iterable[int]) -> None:
-        self.keys = {key: at for at, key in enumerate(keys)}
-        self.rest = [parcel for parcel in parcels if parcel.place != "block" or not 0 <= parcel.block < n_blocks]
-        self.own: dict[int, list[Parcel]] = {}
-        for parcel in parcels:
-            if parcel.place == "block":
-                self.own.setdefault(parcel.block, []).append(parcel)
-        self.others = self._summed(n_blocks, experts=False)
-        self.experts = self._summed(n_blocks, experts=True)
-
-    def _summed(self, n_blocks: int, *, experts: bool) -> "list[Row]":
-        n = len(self.keys)
-        device, host, token, repack, with_experts = [0] * n, 0, 0, 0, 0
-        spans: dict[int, tuple[int, int]] = {}
-        rows = [Row(tuple(device), 0, 0, 0, 0, {})]
-        for block in range(n_blocks):
-            mine = [parcel for parcel in self.own.get(block, ()) if parcel.expert == experts]
-            for parcel in mine:
-                for key, at in self.keys.items():
-                    device[at] += parcel.device_bytes[key]
-                host, token, repack = host + parcel.host_bytes, token + parcel.token_bytes, repack + parcel.repack_bytes
-                spans = widened(spans, parcel.spans)
-            with_experts += any(parcel.has_experts for parcel in mine)
-            rows.append(Row(tuple(device), host, token, repack, with_experts, spans))
-        return rows
-
-
 class Row(NamedTuple):
-    """What the blocks before one take together."""
+    """What some parcels take together."""
 
     device: tuple[int, ...]  # by kind of backend
     host: int
     token: int
     repack: int
-    with_experts: int
+    with_experts: int  # blocks
     spans: Mapping[int, tuple[int, int]]  # shard -> first and last byte of what is not repacked
+
+
+class Sums:
+    """The parcels of every block, those before block i summed at i; without -ot rules. Experts and others apart.
+
+    `fixed`: sums of what lies outside the blocks, by place.
+    """
+
+    def __init__(self, parcels: Sequence[Parcel], n_blocks: int, keys: Iterable[int]) -> None:
+        self.keys = {key: at for at, key in enumerate(keys)}
+        nothing = Row((0,) * len(self.keys), 0, 0, 0, 0, {})
+        self.rest: list[Parcel] = []
+        self.fixed: dict[str, Row] = {}
+        blocks: dict[tuple[int, bool], list[Parcel]] = {}
+        for parcel in parcels:
+            if parcel.place == "block" and 0 <= parcel.block < n_blocks:
+                blocks.setdefault((parcel.block, parcel.expert), []).append(parcel)
+            elif parcel.expert or parcel.place == "block":
+                self.rest.append(parcel)
+            else:
+                self.fixed[parcel.place] = self._more(self.fixed.get(parcel.place, nothing), (parcel,))
+        self.others, self.experts = [nothing], [nothing]
+        for block in range(n_blocks):
+            self.others.append(self._more(self.others[-1], blocks.get((block, False), ())))
+            self.experts.append(self._more(self.experts[-1], blocks.get((block, True), ())))
+
+    def _more(self, row: Row, parcels: Sequence[Parcel]) -> Row:
+        if not parcels:
+            return row
+        device = list(row.device)
+        host, token, repack, spans = row.host, row.token, row.repack, row.spans
+        for parcel in parcels:
+            for key, at in self.keys.items():
+                device[at] += parcel.device_bytes[key]
+            host, token, repack = host + parcel.host_bytes, token + parcel.token_bytes, repack + parcel.repack_bytes
+            spans = widened(spans, parcel.spans)
+        with_experts = row.with_experts + any(parcel.has_experts for parcel in parcels)
+        return Row(tuple(device), host, token, repack, with_experts, spans)
 
 
 def widened(
     spans: Mapping[int, tuple[int, int]], more: Iterable[tuple[int, int, int]]
 ) -> dict[int, tuple[int, int]]:  # fmt: skip
     """Spans that reach over others too."""
-    found = dict(spans)
-    for shard, first, end in more:
-        known = found.get(shard, (first, end))
-        found[shard] = (min(known[0], first), max(known[1], end))
+    return reached([spans, *({shard: (first, end)} for shard, first, end in more)])
+
+
+def reached(several: Iterable[Mapping[int, tuple[int, int]]]) -> dict[int, tuple[int, int]]:
+    """Spans that reach over all of several."""
+    found: dict[int, tuple[int, int]] = {}
+    for spans in several:
+        for shard, (first, end) in spans.items():
+            known = found.get(shard, (first, end))
+            found[shard] = (min(known[0], first), max(known[1], end))
     return found
 
 

@@ -17,10 +17,22 @@ from advisor.memory.types import DevicePlan, HostPlan, Interval, MemoryPlan
 from advisor.memory.weights import WeightBytes, WeightTable
 from advisor.model.alike import Alike
 from advisor.model.spec import ModelSpec
+from advisor.records import NamedTuple
 from advisor.settings import RunSettings
 
 if TYPE_CHECKING:
     from advisor.memory.extras import Beside, ExtrasPlanner, Placed
+
+
+_NOTHING = Interval(0, 0, 0)
+
+
+class _Place(NamedTuple):
+    """Where blocks and named tensors go; per device its blocks and how many these are."""
+
+    placement: tuple[int, ...]
+    overrides: Overrides
+    spans: list[tuple[tuple[int, int] | None, int]]
 
 
 class Planner:
@@ -38,11 +50,14 @@ class Planner:
         self._beside = beside
         self._extras: ExtrasPlanner | None = None
         self._overheads = overheads or {}
+        self._known_overhead: dict[int, tuple[Interval, str]] = {}
         self._spec, self._engine, self._devices, self._server = spec, engine, devices, server
         self._backends = [engine.backends[device.backend] for device in devices]
         shared = like.compute if like is not None else None
         self.compute: ComputeModel = ComputeModel(spec, engine, self._backends, shared)
-        self._placed: dict[tuple[object, ...], tuple[tuple[int, ...], Overrides, WeightBytes]] = {}
+        self._placed: dict[tuple[object, ...], _Place] = {}
+        self._overrides: dict[tuple[object, ...], Overrides] = {}
+        self._weights: dict[tuple[object, ...], WeightBytes] = {}
         parcels = Parcels(spec, engine)
         self._table = WeightTable(spec, engine, self._backends, parcels)
         self._layer_table = WeightTable(spec, engine, self._backends[:1] * (spec.n_layer_all + 1), parcels)
@@ -58,16 +73,32 @@ class Planner:
         self._cache = other._cache
         self.compute.share(other.compute)
 
-    def _place(self, settings: RunSettings) -> tuple[tuple[int, ...], Overrides, WeightBytes]:
-        key = (settings.n_gpu_layers, settings.n_cpu_moe, settings.tensor_overrides, settings.split_mode,
-               settings.tensor_split, settings.main_gpu, settings.mmap, settings.repack)  # fmt: skip
+    def _place(self, settings: RunSettings) -> _Place:
+        named = (settings.n_cpu_moe, settings.tensor_overrides)
+        key = (settings.n_gpu_layers, named, settings.split_mode, settings.tensor_split, settings.main_gpu)
         known = self._placed.get(key)
         if known is None:
+            overrides = self._overrides.get(named)
+            if overrides is None:
+                overrides = Overrides(settings, [device.id for device in self._devices])
+                self._overrides[named] = overrides
             free = [device.free_bytes for device in self._devices]
             placement = place_layers(settings, self._spec.n_layer_all, free)
-            overrides = Overrides(settings, [device.id for device in self._devices])
-            weights = self._table.place(settings, placement, overrides)
-            known = self._placed[key] = (placement, overrides, weights)
+            blocks = placement[: self._spec.n_layer_all]  # those of one device follow one another
+            counts = [blocks.count(index) for index in range(len(free))]
+            begins = [blocks.index(index) if count else 0 for index, count in enumerate(counts)]
+            known = self._placed[key] = _Place(
+                placement,
+                overrides,
+                [((first, first + n - 1) if n else None, n) for first, n in zip(begins, counts, strict=True)],
+            )
+        return known
+
+    def _weights_of(self, settings: RunSettings, placement: tuple[int, ...], overrides: Overrides) -> WeightBytes:
+        key = (placement, settings.n_cpu_moe, settings.tensor_overrides, settings.mmap, settings.repack)
+        known = self._weights.get(key)
+        if known is None:
+            known = self._weights[key] = self._table.place(settings, placement, overrides)
         return known
 
     def plan(self, settings: RunSettings, *, exact: bool = True, compute: bool = True) -> MemoryPlan:
@@ -79,63 +110,38 @@ class Planner:
         if settings.split_mode == "none" and len(self._devices) > 1:
             return self._plan_alone(settings, exact=exact, compute=compute)
         spec, backends = self._spec, self._backends
-        placement, overrides, weights = self._place(settings)
+        placement, overrides, spans = self._place(settings)
+        weights = self._weights_of(settings, placement, overrides)
         cache, host_cache = self._cache.place(settings, placement, backends)
-        nothing = Interval(0, 0, 0)
         if compute:
             flash = self.compute.flash_attn(settings, placement, overrides, exact=exact)
             computes, host_compute = self.compute.buffers(settings, placement, overrides, exact=exact)
         else:
             flash = settings.flash_attn != "off" and not spec.flash_attn_forced_off
-            computes, host_compute = (nothing,) * len(self._devices), nothing
-        extras = self._extras_of(settings, cache, computes, exact=exact) if compute else []
+            computes, host_compute = (_NOTHING,) * len(self._devices), _NOTHING
+        extras = self._extras_of(settings, cache, computes, exact=exact) if compute else ()
         plans = []
-        blocks = placement[: spec.n_layer_all]  # those of one device follow one another
-        spans = [(blocks.index(i) if i in blocks else 0, blocks.count(i)) for i in range(len(self._devices))]
         for index, device in enumerate(self._devices):
-            first, count = spans[index]
-            mine = tuple(extra for where, extra in extras if where == index and extra.n_bytes.high)
+            mine = tuple([extra for where, extra in extras if where == index and extra.n_bytes.high]) if extras else ()
             used = weights.devices[index] + cache[index] + computes[index].high + len(mine) > 0
-            overhead, overhead_source = self._overhead(index) if used else (nothing, "rules")
+            overhead, overhead_source = self._overhead(index) if used else (_NOTHING, "rules")
+            layers, count = spans[index]
             plans.append(
                 DevicePlan(
-                    device.id,
-                    weights.devices[index],
-                    cache[index],
-                    computes[index],
-                    overhead.value,
-                    (first, first + count - 1) if count else None,
-                    count,
-                    placement[spec.n_layer_all] == index,
-                    "formula",
-                    overhead,
-                    overhead_source,
-                    mine,
+                    device.id, weights.devices[index], cache[index], computes[index], overhead.value,
+                    layers, count, placement[spec.n_layer_all] == index, "formula", overhead, overhead_source, mine,
                 )
-            )
+            )  # fmt: skip
         refused, server_extras = self._said_of(settings, flash)
+        beside = tuple([extra for where, extra in extras if where == HOST and extra.n_bytes.high]) if extras else ()
+        output_bytes = 4 * spec.n_vocab * max(settings.n_parallel, 1)  # reserved even where nothing fills it
         host = HostPlan(
-            weights_bytes=weights.host,
-            cache_bytes=host_cache,
-            compute=host_compute,
-            output_bytes=4 * spec.n_vocab * max(settings.n_parallel, 1),  # reserved even where nothing fills it
-            mapped_bytes=weights.mapped,
-            repack_bytes=weights.repack,
-            extras=server_extras,
-            beside=tuple(extra for where, extra in extras if where == HOST and extra.n_bytes.high),
+            weights.host, host_cache, host_compute, output_bytes, weights.mapped, weights.repack, server_extras, beside
         )
         return MemoryPlan(
-            settings=settings,
-            flash_attn=flash,
-            devices=tuple(plans),
-            host=host,
-            refused=refused,
-            notes=(),
-            placement=placement,
-            read_device_bytes=weights.read_devices,
-            read_host_bytes=weights.read_host,
-            host_expert_blocks=weights.host_expert_blocks,
-        )
+            settings, flash, tuple(plans), host, refused, (), placement,
+            weights.read_devices, weights.read_host, weights.host_expert_blocks,
+        )  # fmt: skip
 
     def _said_of(self, settings: RunSettings, flash: bool) -> tuple[str | None, Mapping[str, int]]:
         """(why the engine refuses the settings, what the server fills over time), wherever the layers lie."""
@@ -158,19 +164,24 @@ class Planner:
         placement, overrides, _ = self._place(settings)
         computes, _ = self.compute.buffers(settings, placement, overrides, exact=False)
         needs = [compute.high + self._overhead(index)[0].value for index, compute in enumerate(computes)]
-        cache, _ = self._cache.place(settings, placement, self._backends)
-        for where, extra in self._extras_of(settings, cache, computes, exact=False):
-            if where != HOST:
-                needs[where] += extra.n_bytes.high
+        if self._has_extras(settings):
+            cache, _ = self._cache.place(settings, placement, self._backends)
+            for where, extra in self._extras_of(settings, cache, computes, exact=False):
+                if where != HOST:
+                    needs[where] += extra.n_bytes.high
         return needs
+
+    def _has_extras(self, settings: RunSettings) -> bool:
+        return self._beside is not None or settings.beside.mtp
 
     def _extras_of(
         self, settings: RunSettings, cache: Sequence[int], computes: Sequence[Interval], *, exact: bool
     ) -> Placed:
         """What is loaded beside a plan with this cache and these compute buffers on each device."""
-        if self._beside is None and not settings.beside.mtp:
+        if not self._has_extras(settings):
             return []
-        placement, overrides, weights = self._place(settings)
+        placement, overrides, _ = self._place(settings)
+        weights = self._weights_of(settings, placement, overrides)
         taken = [weights.devices[i] + cache[i] + computes[i].high for i in range(len(self._devices))]
         return self._extras_planner().extras(settings, placement, overrides, self.compute, taken, exact=exact)
 
@@ -250,6 +261,12 @@ class Planner:
 
     def _overhead(self, index: int) -> tuple[Interval, str]:
         """The backend's context and scratch on a device, and where the figure comes from."""
+        known = self._known_overhead.get(index)
+        if known is None:
+            known = self._known_overhead[index] = self._overhead_of(index)
+        return known
+
+    def _overhead_of(self, index: int) -> tuple[Interval, str]:
         device, rules = self._devices[index], self._backends[index]
         seen = self._overheads.get((device.backend, device.name)) if self._overheads else None
         if seen is not None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from advisor.ggml_types import GGML_TYPES
 from advisor.memory.engine_spec import BackendRules, EngineSpec
-from advisor.memory.parcels import Parcel, Parcels, Sums, on_device, stretches, widened
+from advisor.memory.parcels import Parcel, Parcels, Sums, on_device, reached, stretches, widened
 from advisor.memory.placement import HOST, Overrides
 from advisor.model.spec import ModelSpec, WeightTensor
 from advisor.records import NamedTuple
@@ -70,26 +70,37 @@ class WeightTable:
         if spec.rope_factors_in_full_blocks:
             rope_homes = {placement[layer.il] for layer in spec.layers if not layer.n_window} or rope_homes
         last, away = spec.n_layer_all - 1, settings.n_cpu_moe
+        outside = {"first": placement[0], "output": placement[last + 1]}
         parcels, sums, runs = self._apart(settings, placement, overrides)
         if sums is not None:
+            others, experts = sums.others, sums.experts
+            on_host = []  # (sums before, sums behind)
             for home, begin, end in runs:
-                others, experts = (sums.others[begin], sums.others[end]), (sums.experts[begin], sums.experts[end])
-                on_host = [others, experts]
-                if home != HOST:
-                    kept = sums.experts[min(max(begin, away), end)]
-                    key = sums.keys[keys[home]]
-                    devices[home] += others[1].device[key] - others[0].device[key]
-                    devices[home] += experts[1].device[key] - kept.device[key]
-                    read_devices[home] += others[1].token - others[0].token + experts[1].token - kept.token
-                    on_host = [(experts[0], kept)]
-                    expert_blocks += kept.with_experts - experts[0].with_experts
-                for before, after in on_host:
-                    host += after.host - before.host
-                    read_host += after.token - before.token
-                    repack += after.repack - before.repack
-            end = placement[: last + 1].count(HOST)
-            away_spans = sums.experts[max(end, away)].spans
-            spans = widened(sums.others[end].spans, [(shard, *span) for shard, span in away_spans.items()])
+                if home == HOST:
+                    on_host += [(others[begin], others[end]), (experts[begin], experts[end])]
+                    continue
+                kept, key = experts[min(max(begin, away), end)], sums.keys[keys[home]]
+                devices[home] += others[end].device[key] - others[begin].device[key]
+                devices[home] += experts[end].device[key] - kept.device[key]
+                read_devices[home] += others[end].token - others[begin].token + experts[end].token - kept.token
+                if begin < away:
+                    on_host.append((experts[begin], kept))
+                    expert_blocks += kept.with_experts - experts[begin].with_experts
+            n_host = placement[: last + 1].count(HOST)
+            reach = [others[n_host].spans, experts[max(n_host, away)].spans]
+            for place, row in sums.fixed.items():
+                for home in rope_homes if place == "rope" else (outside.get(place, HOST),):
+                    if home == HOST:
+                        on_host.append((others[0], row))
+                        reach.append(row.spans)
+                    else:
+                        devices[home] += row.device[sums.keys[keys[home]]]
+                        read_devices[home] += row.token
+            for before, behind in on_host:
+                host += behind.host - before.host
+                read_host += behind.token - before.token
+                repack += behind.repack - before.repack
+            spans = reached(reach)
         with_experts: set[int] = set()
         for parcel in parcels:
             if parcel.rule is not None:
@@ -101,7 +112,7 @@ class WeightTable:
             elif parcel.place == "rope":
                 homes = rope_homes
             else:
-                homes = ({"first": placement[0], "output": placement[last + 1]}.get(parcel.place, HOST),)
+                homes = (outside.get(parcel.place, HOST),)
             for home in homes:
                 if home != HOST:
                     devices[home] += parcel.device_bytes[keys[home]]

@@ -4,6 +4,7 @@ from advisor.host import HostSnapshot
 from advisor.recommend.budget import Budget
 from advisor.recommend.evaluate import lack, lossiness
 from advisor.recommend.search import Search
+from advisor.recommend.solve import on_devices, sketch_border
 
 
 def pooled(host: HostSnapshot, budget: Budget, read_rates: tuple[float, ...]) -> HostSnapshot | None:
@@ -80,12 +81,5 @@ def _most_on_gpu(search: Search, pair: tuple[str, str], n_ctx: int, most: int | 
     chain, evaluator = search.chain(pair, n_ctx, None), search.evaluator
     low = chain.low if search.wishes.pinned.n_gpu_layers is not None else 0
     high = most if most is not None else chain.high + (1 if chain.experts else 0)
-    if not evaluator.least(chain.make(low)).fits_devices:
-        return None
-    while low < high:
-        middle = (low + high + 1) // 2
-        if evaluator.least(chain.make(middle)).fits_devices:
-            low = middle
-        else:
-            high = middle - 1
-    return low if evaluator.least(chain.make(low)).fits else None
+    border = sketch_border(evaluator, chain.make, low, high, on_devices, most, look=evaluator.least)
+    return border.at if border.judged.fits else None

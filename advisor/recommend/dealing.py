@@ -7,7 +7,7 @@ from itertools import accumulate
 _EVEN_STEPS = 7  # halvings: to a hundredth of the room
 
 
-def dealt(layer_bytes: Sequence[int], room_bytes: Sequence[int], speeds: Sequence[float]) -> list[int]:
+def layer_counts(layer_bytes: Sequence[int], room_bytes: Sequence[int], speeds: Sequence[float]) -> list[int]:
     """How many of the layers, in their order, go to each device; more than there is room for where not all fit."""
     counts = deal(layer_bytes, fastest_first(layer_bytes, room_bytes, speeds))
     if overfull(layer_bytes, counts, room_bytes):

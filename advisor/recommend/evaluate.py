@@ -140,10 +140,10 @@ class Evaluator:
         room = self._room.get(alike)
         if room is None:  # compute buffers hardly change with the number of layers
             room = [max(limit.usable_bytes, 0) for limit in self.budget.devices]
-            beside = self._planner.beside_layers(self._resolve(self._dealt(request, layers, room)))
+            beside = self._planner.beside_layers(self._resolve(self._dealt(request, settings, layers, room)))
             room = [max(n - taken, 0) for n, taken in zip(room, beside, strict=True)]
             self._room[alike] = room
-        return self._dealt(request, layers, room)
+        return self._dealt(request, settings, layers, room)
 
     def bytes_by_layer(self, request: RequestedSettings) -> Sequence[int]:
         """Weights and cache of each block, and last the output, on a GPU."""
@@ -160,11 +160,18 @@ class Evaluator:
             for limit, plan in zip(self.budget.devices, judged.plan.devices, strict=True)
         ]
 
-    def _dealt(self, request: RequestedSettings, layers: Sequence[int], room: Sequence[int]) -> RequestedSettings:
-        from advisor.recommend.dealing import dealt  # only several GPUs need it
+    def _dealt(
+        self, request: RequestedSettings, settings: RunSettings, layers: Sequence[int], room: Sequence[int]
+    ) -> RequestedSettings:
+        from advisor.recommend.dealing import layer_counts  # only several GPUs need it
 
-        counts = dealt(layers, room, self.read_rates)
-        return request._replace(tensor_split=tuple(float(count) for count in counts)) if any(counts) else request
+        counts = layer_counts(layers, room, self.read_rates)
+        if not any(counts):
+            return request
+        split = tuple(map(float, counts))
+        dealt = request._replace(tensor_split=split)
+        self._resolved[dealt] = settings._replace(tensor_split=split)
+        return dealt
 
     def _resolve(self, request: RequestedSettings) -> RunSettings:
         known = self._resolved.get(request)

@@ -26,13 +26,15 @@ class Border(NamedTuple):
 
 
 def sketch_border(
-    evaluator: Evaluator, make: Make, low: int, high: int, good: Good, near: int | None = None, *, loosely: bool = False
-) -> Border:
+    evaluator: Evaluator, make: Make, low: int, high: int, good: Good, near: int | None = None, *,
+    loosely: bool = False, look: Callable[[RequestedSettings], Judged] | None = None,
+) -> Border:  # fmt: skip
     """The largest good i by sketches; good must be monotone in i. Where nothing is good the border is `low`.
 
     Need grows almost evenly with i, so what is spare at two of them says where it ends. `near`: where to look first.
-    `loosely`: a good i close to where it should end will do.
+    `loosely`: a good i close to where it should end will do. `look`: what is looked at in place of sketches.
     """
+    look = look or evaluator.sketch
     index, top = low - 1, high + 1  # known to be good, known not to be
     judged: Judged | None = None
     seen: list[tuple[int, int]] = []  # (i, bytes to spare)
@@ -45,7 +47,7 @@ def sketch_border(
             if near is not None and len(seen) == 1:
                 at += max((high - low) // _STEPS, 1) * (1 if index >= low else -1)
         at = min(max(at, index + 1), top - 1)
-        tried = evaluator.sketch(make(at))
+        tried = look(make(at))
         if good(tried):
             index, judged = at, tried
         else:
@@ -53,7 +55,7 @@ def sketch_border(
         if tried.plan.refused is None:
             seen.append((at, evaluator.spare(tried, host=good is everywhere)))
     if judged is None:
-        index, judged = low, evaluator.sketch(make(low))
+        index, judged = low, look(make(low))
     return Border(make, low, high, index, judged)
 
 

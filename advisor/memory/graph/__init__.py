@@ -175,13 +175,18 @@ class Job:
         if known is not None:
             return known
         # of the context only the padding of the keys decides whether a node can run
-        key = self._key(self.s._replace(n_ctx=0, n_ctx_seq=self.s.n_ctx_seq % PADDING), reduction)
-        known = self.model.flash.get(key) if reduction is not None else None
+        settings = self.s._replace(n_ctx=0, n_ctx_seq=self.s.n_ctx_seq % PADDING)
+        key: tuple[object, ...] | None = None
+        if self.simple and len(set(self.devices)) == 1:  # whole blocks on GPUs that are alike run everywhere or nowhere
+            key = (settings, self.devices[0])
+        elif reduction is not None:
+            key = self._key(settings, reduction)
+        known = self.model.flash.get(key) if key is not None else None
         if known is None:
             probe = self.build(reduction.ids if reduction is not None else list(range(self.h.n_layer)), True, True)
             self.scheduler.assign(probe.graph)
             known = all(t.backend == probe.backend(il) for t, il in probe.fused)
-            if reduction is not None:
+            if key is not None:
                 self.model.flash[key] = known
         return known
 

@@ -3,7 +3,7 @@
 Facts from llama-graph.cpp and llama-kv-cache.cpp of llama.cpp b11434.
 """
 
-from advisor.memory.graph.model import CPU, HOST_NAMES, GraphModel, GraphPlacement, GraphSettings, Hyper
+from advisor.memory.graph.model import CPU, HOST_NAMES, GraphModel, GraphPlacement, GraphSettings, Hyper, four
 from advisor.memory.graph.reduce import matched_blocks
 from advisor.memory.graph.sched import Graph
 from advisor.memory.graph.tensor import (
@@ -12,6 +12,7 @@ from advisor.memory.graph.tensor import (
     F32,
     I32,
     I64,
+    Extents,
     Tensor,
     cont,
     get_rows,
@@ -68,6 +69,7 @@ class Parts:
         self.overrides = [
             (model.expression(p), self.cpu if device == CPU else device) for p, device in placement.overrides
         ]
+        self._homes = [self.cpu if device == CPU else device for device in placement.layers]
         self.layer_ids = layer_ids
         # tensors of blocks that lie elsewhere; the first pattern that finds one decides
         self.moved: dict[str, int] = {}
@@ -83,21 +85,18 @@ class Parts:
 
     def backend(self, il: int) -> int:
         """Backend index of block `il` (the output is block n_layer_all)."""
-        device = self.p.layers[il]
-        return self.cpu if device == CPU else device
+        return self._homes[il]
 
     def weight(self, name: str, il: int = -1) -> Tensor | None:
         """The weight called `name` (".weight" added unless it ends in one of the known endings), None if absent."""
-        found = self.model.keys.get((name, il))
+        key = (name, il)
+        keys = self.model.keys
+        found = keys[key] if key in keys else keys.setdefault(key, self.model.named(name, il))
         if found is None:
-            found = self.model.keys[name, il] = self.model.key(name, il)
-        if not found:
             return None
-        t = self.weights.get(found)
-        if t is None:
-            info = self.model.tensors[found]
-            t = self._leaf(found, info[0], info[1], self.place_in(found, il) if il >= 0 else self.place(found))
-        return t
+        full, ne, kind = found
+        t = self.weights.get(full)
+        return t or self._leaf(full, ne, kind, self.place_in(full, il) if il >= 0 else self.place(full))
 
     def bias(self, name: str, il: int = -1) -> Tensor | None:
         """The bias that goes with a weight."""
@@ -117,11 +116,10 @@ class Parts:
         if info is None:
             return self.need(name, il)
         t = self.weights.get(key)
-        return self._leaf(key, info[0], info[1], self.place_in(key, il)) if t is None else t
+        return self._leaf(key, four(info[0]), info[1], self.place_in(key, il)) if t is None else t
 
-    def _leaf(self, name: str, shape: tuple[int, ...], kind: int, place: int) -> Tensor:
-        ne = (*shape, 1, 1, 1, 1)
-        t = Tensor("NONE", kind, (ne[0], ne[1], ne[2], ne[3]), [])
+    def _leaf(self, name: str, ne: Extents, kind: int, place: int) -> Tensor:
+        t = Tensor("NONE", kind, ne, [])
         t.is_weight = True
         t.place = t.backend = place
         self.weights[name] = t
@@ -132,7 +130,7 @@ class Parts:
         home = self.moved.get(name)
         if home is not None:
             return home
-        return self.cpu if name.endswith("nextn.embed_tokens.weight") else self.backend(il)
+        return self.cpu if name.endswith("nextn.embed_tokens.weight") else self._homes[il]
 
     def place(self, name: str) -> int:
         """Backend whose memory holds a weight of no block."""
@@ -157,13 +155,14 @@ class Parts:
         if t is None:
             shape, kind = self.model.tensors["token_embd.weight"]
             home = self.overridden("token_embd.weight")  # the copy goes by the table's name
-            t = self._leaf("output.weight", shape, kind, self.backend(self.h.n_layer_all) if home is None else home)
+            t = self._leaf(
+                "output.weight", four(shape), kind, self.backend(self.h.n_layer_all) if home is None else home
+            )
         return t
 
     def input(self, kind: int, *ne: int) -> Tensor:
         """A graph input."""
-        shape = (*ne, 1, 1, 1, 1)
-        t = Tensor("NONE", kind, (shape[0], shape[1], shape[2], shape[3]), [])
+        t = Tensor("NONE", kind, four(ne), [])
         t.is_input = True
         return t
 
@@ -315,7 +314,7 @@ class Parts:
                 home = self.overridden(name)
                 home = self.backend(il) if home is None else home
                 key = f"{name}@{home}"
-                return self.weights.get(key) or self._leaf(key, info[0], info[1], home)
+                return self.weights.get(key) or self._leaf(key, four(info[0]), info[1], home)
         return None
 
     def rotate(self, x: Tensor, rotation: Tensor) -> Tensor:

@@ -1,9 +1,10 @@
 """The values a graph is built from: a header's facts, the engine's settings, and where layers live."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from advisor.memory.graph.tensor import Extents
 from advisor.model.style import PLAIN, Style
 from advisor.records import NamedTuple
 
@@ -13,6 +14,12 @@ if TYPE_CHECKING:
 
 CPU = -1
 _AROUND = re.compile(r"^(enc\.|dec\.)?blk\.\d+\.|\.bias$")
+
+
+def four(shape: Sequence[int]) -> Extents:
+    """A shape with all four extents."""
+    n0, n1, n2, n3 = (*shape, 1, 1, 1, 1)[:4]
+    return n0, n1, n2, n3
 
 
 class GraphModel:
@@ -49,7 +56,7 @@ class GraphModel:
         self.lookups_first = lookups_first
         self.arch = str(meta["general.architecture"])
         # what estimates of the same model share; filled when first asked for
-        self.keys: dict[tuple[str, int], str] = {}
+        self.keys: dict[tuple[str, int], tuple[str, Extents, int] | None] = {}
         # within a block or outside: names that have a bias somewhere
         self.biased = frozenset([_AROUND.sub("", name) for name in tensors if name.endswith(".bias")])
         self.kinds: dict[str, list[int]] = {}
@@ -61,13 +68,14 @@ class GraphModel:
         self.reductions: dict[tuple[GraphPlacement, bool], Reduction] = {}
         self.traces: dict[tuple[object, ...], dict[int, Traced]] = {}  # by context
 
-    def key(self, name: str, il: int) -> str:
-        """Full name of a tensor: ".weight" is added unless there is an ending; "" when there is no such tensor."""
+    def named(self, name: str, il: int) -> tuple[str, Extents, int] | None:
+        """(full name, extents, type) of a tensor, None if there is none; without an ending ".weight" is added."""
         prefix = "" if il < 0 else f"blk.{il}."
         full = prefix + (name if name.endswith((".weight", ".bias", ".scale")) else name + ".weight")
-        if full in self.tensors:
-            return full
-        return prefix + name if prefix + name in self.tensors else ""
+        if full not in self.tensors:
+            full = prefix + name
+        info = self.tensors.get(full)
+        return (full, four(info[0]), info[1]) if info is not None else None
 
     def expression(self, pattern: str) -> re.Pattern[str]:
         """A pattern, compiled."""
@@ -136,6 +144,8 @@ class Hyper:
         self.is_mla = self.hk_mla > 0 and self.hv_mla > 0
         self.window = model.window
         self.swa = [i in model.windowed for i in range(self.n_layer_all)]
+        # (key, value) head sizes of blocks that have keys
+        self.head_sizes = frozenset([(self.hk(i), self.hv(i)) for i in range(self.n_layer) if self.head_kv[i] > 0])
 
     def get(self, key: str, default: object = None) -> object:
         """The value of `{arch}.key`."""

@@ -13,6 +13,7 @@ from advisor.records import NamedTuple
 _LISTED = re.compile(r"blk\\\.\((\d+(?:\|\d+)*)\)\\\.(.*)")  # blk\.(0|1|2)\.REST
 # Families whose blocks gather their state before the block before them is done.
 GATHERS = frozenset(("delta", "lightning", "rwkv", "kda", "mamba"))
+HANDS_ON = GATHERS - {"delta"}  # and what is gathered is another thing for the last block of a kind
 
 
 def block_kinds(model: GraphModel, h: Hyper, detail: str) -> list[int]:
@@ -111,10 +112,11 @@ class Reduction(NamedTuple):
 
 
 class Block(NamedTuple):
-    """What tells a block from others: `attention` and `place` decide what it reads of the graph's inputs and where."""
+    """What tells a block from others: `attention` and `home` decide what it reads of the graph's inputs and where."""
 
     attention: object
-    place: object
+    home: object  # where its attention lies
+    place: object  # where all of it lies
     rest: object
 
 
@@ -122,15 +124,17 @@ def needed_blocks(model: GraphModel, h: Hyper, placement: GraphPlacement, togeth
     """Blocks in which everything that happens in the model happens at least once.
 
     A block is told by its kind, its device, whether it is the first or the last there of its kind of attention (the
-    first brings copies of inputs to a device, the last frees what only such blocks read) and where the one before it
-    ran. What the next one gathers or copies before it starts falls into the block's own time, so it stands for others
-    with a like successor. Where every block lies `together` with its cache on one device, a device has all its copies
-    from the start: no first is special, and where nothing is gathered a block stands for all that go on at its place.
+    first brings copies of inputs to a device, the last frees what only such blocks read; attention lies with the block
+    also where feed-forward parts do not) and where the one before it ran. What the next one gathers or copies before it
+    starts falls into the block's own time, so it stands for others with a like successor. Where every block lies
+    `together` with its cache on one device, a device has all its copies from the start: no first is special, and where
+    nothing is gathered a block stands for all that go on at its place.
     """
     plain, attention = block_kinds(model, h, "shapes"), block_kinds(model, h, "attention")
     copied = placement.n_gpu > 0 and (CPU in placement.layers or bool(placement.overrides))
     typed = block_kinds(model, h, "types") if copied else plain
     places: list[tuple[object, ...]] = [(device,) for device in placement.layers[: h.n_layer]]
+    homes = list(places)
     rest: list[tuple[object, ...]] = [
         (plain[i], typed[i] if device == CPU else -1) for i, device in enumerate(placement.layers[: h.n_layer])
     ]
@@ -139,18 +143,22 @@ def needed_blocks(model: GraphModel, h: Hyper, placement: GraphPlacement, togeth
             if i < h.n_layer:
                 moved = tuple([name for name in names if not is_feed_forward(name)])
                 places[i] = (*places[i], number, moved, len(moved) < len(names))
-                rest[i] = (*rest[i], names, typed[i])
-    blocks = [Block(*one) for one in zip(attention, places, rest, strict=False)]
-    return shortened(blocks, not together or h.style.family in GATHERS, not together)
+                if moved:
+                    homes[i] = (*homes[i], number, moved)
+                rest[i] = (*rest[i], names, tuple([model.tensors[f"blk.{i}.{name}"][1] for name in names]))
+    blocks = [Block(*one) for one in zip(attention, homes, places, rest, strict=False)]
+    family = h.style.family
+    return shortened(blocks, not together or family in GATHERS, not together, family in HANDS_ON)
 
 
-def shortened(blocks: Sequence[Block], ahead: bool, firsts: bool) -> Reduction:
+def shortened(blocks: Sequence[Block], ahead: bool, firsts: bool, lasts: bool = False) -> Reduction:
     """The same for any sequence of blocks.
 
-    `ahead`: the attention of the next block tells blocks apart; `firsts`: the first of a kind is told from the others.
+    `ahead`: the attention of the next block tells blocks apart; `firsts`: the first of a kind is told from the others;
+    `lasts`: the next block being the last of its kind tells blocks apart.
     """
     last = len(blocks) - 1  # a kind of its own: only the wanted rows go on
-    readers = [(block.attention, block.place, i == last) for i, block in enumerate(blocks)]
+    readers = [(block.attention, block.home) for block in blocks]
     final = {reader: i for i, reader in enumerate(readers)}
     begun: set[object] = set()
     # what a block shows to the one before it, and that with what tells it from others of the same face
@@ -158,9 +166,9 @@ def shortened(blocks: Sequence[Block], ahead: bool, firsts: bool) -> Reduction:
     codes: list[object] = []
     before: object = None
     for i, (block, reader) in enumerate(zip(blocks, readers, strict=True)):
-        face = (reader, firsts and reader not in begun, final[reader] == i, before)
+        face = (reader, block.place, i == last, firsts and reader not in begun, before, lasts and final[reader] == i)
         faces.append(face if ahead else (before, block.place))
-        codes.append((face, block.rest))
+        codes.append((face, final[reader] == i, block.rest))
         begun.add(reader)
         before = block.place
     faces.append(None)

@@ -134,7 +134,8 @@ class Scheduler:
                 t.backend = self.cpu
         for t in nodes:
             if t.backend == NO_PLACE:
-                t.backend = self._initial(t)
+                holder = t.root if t.root is not None else t
+                t.backend = holder.place if holder.place != NO_PLACE else self._initial(t)
         work = [t for t in nodes if t.op not in VIEW_OPS]
         self._expand(work, False)
         self._expand(work[::-1], False)
@@ -154,9 +155,6 @@ class Scheduler:
                 t.backend = next(b for b in range(self.n) if self.supports(b, t))
 
     def _initial(self, t: Tensor) -> int:
-        holder = t.root if t.root is not None else t
-        if holder.place != NO_PLACE:
-            return holder.place
         if t.is_input:
             return self.cpu
         if t.op in ("ROPE", "FLASH_ATTN_EXT"):

@@ -51,9 +51,8 @@ def runs_flash_everywhere(h: Hyper, settings: GraphSettings, devices: Sequence[B
     return all(
         types <= rules.cache_types
         and (len(types) == 1 or not rules.equal_cache_types)
-        and h.hk(i) == h.hv(i)
-        and rules.runs_flash_attn(h.hk(i), h.hv(i), 1, masked=False)
+        and size_k == size_v
+        and rules.runs_flash_attn(size_k, size_v, 1, masked=False)
         for rules in devices
-        for i in range(h.n_layer)
-        if h.head_kv[i] > 0
+        for size_k, size_v in h.head_sizes
     )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from advisor.host import Cpu, Device, HostSnapshot, Ram
 from advisor.recommend.cards import recommend_on
-from advisor.recommend.dealing import dealt, overfull
+from advisor.recommend.dealing import layer_counts, overfull
 from advisor.recommend.search import Search, Wishes
 from advisor.settings import RequestedSettings
 from tests.tools.choice_cases import exactly
@@ -74,7 +74,7 @@ def test_no_other_way_to_deal_every_layer_is_cheaper(model, cards, wish, pinned)
 def test_faster_cards_are_full(layers, cards):
     """Where what was dealt fits, no layer of a slower card would fit on a faster one as well."""
     room, speeds = [card[0] for card in cards], [card[1] for card in cards]
-    counts = dealt(layers, room, speeds)
+    counts = layer_counts(layers, room, speeds)
     if overfull(layers, counts, room) or not sum(counts):
         return
     for slow in range(len(cards)):
@@ -89,5 +89,5 @@ def test_faster_cards_are_full(layers, cards):
 def test_a_large_output_does_not_keep_a_fast_card_empty():
     """The output at the end is as large as four blocks; the blocks still find room for themselves."""
     layers = [100] * 20 + [400]
-    assert dealt(layers, [1550, 2000], [2.0, 1.0]) == [15, 6]
+    assert layer_counts(layers, [1550, 2000], [2.0, 1.0]) == [15, 6]
     assert list(accumulate(layers))[14] <= 1550
