@@ -3,8 +3,8 @@
 `advisor calibrate` and `advisor observe` make it, the state folder and hardware snapshots keep it, speeds rest on it.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 from advisor.records import NamedTuple
 
@@ -15,6 +15,7 @@ MAX_ITEMS = 500
 KEPT = 20  # values of a run from which the median is made
 _RAM_TOLERANCE = 32  # of the memory's size, the share that may differ: kernels and firmware keep more or less of it
 _MAX_TEXT = 500
+_Item = TypeVar("_Item", bound=tuple[Any, ...])
 
 
 class Machine(NamedTuple):
@@ -139,6 +140,15 @@ def to_json(calibration: Calibration) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def is_newer(document: Any) -> bool:
+    """Whether a newer advisor wrote it."""
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if not isinstance(schema, str) or len(schema) > 40:
+        return False
+    name, _, version = schema.partition("/")
+    return f"{name}/1" == SCHEMA and version.isascii() and version.isdecimal() and int(version) > 1
+
+
 def from_json(document: Any) -> Calibration:
     """What `to_json` wrote. Raises one of BROKEN for anything else."""
     if document["schema"] != SCHEMA:
@@ -149,11 +159,13 @@ def from_json(document: Any) -> Calibration:
             _text(machine["cpu"]),
             *(_integer(machine[name]) for name in ("physical_cores", "logical_cores", "ram_bytes")),
         ),
-        _text(document["measured_on"]),
+        _day(document["measured_on"]),
         None if ram is None else _pace(ram),
-        tuple(DiskRate(_text(disk["folder"]), _pace(disk["bytes_per_s"])) for disk in _items(document["disks"])),
+        _different(
+            [DiskRate(_text(disk["folder"]), _pace(disk["bytes_per_s"])) for disk in _items(document["disks"])], 1
+        ),
         None if cpu is None else _cpu(cpu),
-        tuple(_run(run) for run in _items(document["runs"])),
+        _different([_run(run) for run in _items(document["runs"])], 5),
     )
 
 
@@ -166,10 +178,15 @@ def _cpu(cpu: Mapping[str, Any]) -> CpuTimes:
         _number(cpu["block_seconds"]),
         _number(cpu["row_seconds"]),
         _number(cpu["vocabulary_seconds"]),
-        tuple(TypeTimes(name, _rate(rate), None if flops is None else _rate(flops)) for name, rate, flops in types),
-        tuple(
-            HeadTimes(_integer(size), _number(pair), _number(row), None if prompt is None else _number(prompt))
-            for size, pair, row, prompt in heads
+        _different(
+            [TypeTimes(name, _rate(rate), None if flops is None else _rate(flops)) for name, rate, flops in types], 1
+        ),
+        _different(
+            [
+                HeadTimes(_integer(size), _number(pair), _number(row), None if prompt is None else _number(prompt))
+                for size, pair, row, prompt in heads
+            ],
+            1,
         ),
     )
 
@@ -196,7 +213,24 @@ def _items(value: Any) -> list[Any]:
 def _text(value: Any) -> str:
     if type(value) is not str or len(value) > _MAX_TEXT:
         raise ValueError("no text")
+    # half a letter; other surrogates stand for bytes of a path
+    if not value.isascii() and any("\ud800" <= char <= "\udc7f" or "\udd00" <= char <= "\udfff" for char in value):
+        raise ValueError("no text")
     return value
+
+
+def _day(value: Any) -> str:
+    parts = _text(value).split("-")
+    if [len(part) for part in parts] != [4, 2, 2] or not all(part.isascii() and part.isdecimal() for part in parts):
+        raise ValueError("no day")
+    return str(value)
+
+
+def _different(items: Sequence[_Item], n_fields: int) -> tuple[_Item, ...]:
+    """`items`, no two of which begin with the same fields: nobody knows which of them would hold."""
+    if len({item[:n_fields] for item in items}) != len(items):
+        raise ValueError("the same twice")
+    return tuple(items)
 
 
 def _integer(value: Any) -> int:

@@ -10,11 +10,15 @@ import os
 import sys
 from typing import Any
 
-from advisor.calibration import BROKEN, Calibration, from_json, to_json
+from advisor.calibration import BROKEN, Calibration, from_json, is_newer, to_json
+from advisor.errors import OutputError
 from advisor.regular import NotRegularError, read_regular
 
 FILE = "calibration.json"
 MAX_FILE_BYTES = 1 << 20
+_IS_NEWER = (
+    "was written by a newer advisor and is left alone; install that again, or 'advisor calibrate --forget' removes it."
+)
 
 
 def load_calibration(folder: str) -> tuple[Calibration | None, str | None]:
@@ -31,9 +35,19 @@ def load_calibration(folder: str) -> tuple[Calibration | None, str | None]:
     try:
         if len(data) > MAX_FILE_BYTES:
             raise ValueError("too large")
-        return from_json(_parsed(data.decode())), None
+        document = _parsed(data.decode())
+        if is_newer(document):
+            return None, f"{path} {_IS_NEWER}"
+        return from_json(document), None
     except BROKEN:
         return None, f"{path} is broken and not used; 'advisor calibrate' makes it anew."
+
+
+def refuse_newer(folder: str) -> None:
+    """Raises OutputError for a file that is not to be written over: before minutes are spent on what cannot be kept."""
+    _, problem = load_calibration(folder)
+    if problem is not None and problem.endswith(_IS_NEWER):
+        raise OutputError(problem)
 
 
 def save_calibration(folder: str, calibration: Calibration) -> str | None:
@@ -41,6 +55,8 @@ def save_calibration(folder: str, calibration: Calibration) -> str | None:
     import json
 
     path = os.path.join(folder, FILE)
+    if (load_calibration(folder)[1] or "").endswith(_IS_NEWER):
+        return f"{path} {_IS_NEWER}"
     part = f"{path}.{os.getpid()}.part"
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)

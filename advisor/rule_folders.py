@@ -26,7 +26,7 @@ from advisor.rulebook import RuleDocument
 if TYPE_CHECKING:
     import hashlib
 
-MAX_FILE_BYTES = 1024 * 1024
+MAX_FILE_BYTES = 512 << 10
 SYSTEM_FOLDER = "/etc/advisor/rules"
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 
@@ -177,7 +177,7 @@ class RuleFolders:
         if path.startswith(self._watched):
             _check_owner(status, path)
         if len(content) > MAX_FILE_BYTES:
-            raise RuleError(f"{path}: larger than 1 MiB, which no rule file is; remove it.")
+            raise RuleError(f"{path}: larger than {MAX_FILE_BYTES >> 10} KiB, which no rule file is; remove it.")
         return content
 
 

@@ -14,7 +14,7 @@ from advisor.regular import read_regular
 
 SCHEMA = "advisor.residuals/1"
 FILE = "residuals.json"
-MAX_FILE_BYTES = 4 << 20
+MAX_FILE_BYTES = 2 << 20
 MAX_RECORDS = 2000
 KEPT = 20  # values from which the median is made
 

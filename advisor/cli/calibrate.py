@@ -68,6 +68,8 @@ def command(model: str | None, **values: Any) -> int:
     Exit status: 0, 1 when nothing could be measured or kept, 2 wrong usage.
     """
     from advisor.app import App
+    from advisor.calibration_file import refuse_newer
+    from advisor.hardware.storage import no_disk_under
     from advisor.state import state_folder
 
     folder = state_folder(os.environ)
@@ -78,6 +80,11 @@ def command(model: str | None, **values: Any) -> int:
     for place in values["folders"]:
         if not os.path.isdir(place):
             raise UsageError(f"--folder {place or repr(place)} is no folder; give one that holds models.")
+        if (kind := no_disk_under(place)) is not None:
+            raise UsageError(
+                f"--folder {place} is on no disk but shows what the kernel tells ({kind}); give one of models."
+            )
+    refuse_newer(folder)
     app = App(values["rules_folder"])
     if values["url"] is not None:
         if values["no_engine"] or values["engine_binary"] or values["folders"] or values["seconds"]:

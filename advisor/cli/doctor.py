@@ -296,9 +296,9 @@ def _recommend(doctor: Doctor) -> tuple[list[str], Any]:
 
 
 def _replay(doctor: Doctor) -> tuple[list[str], Any]:
-    from advisor.outputs.command import quote
+    from advisor.outputs.command import quote_file
 
-    model = quote(doctor.model) if doctor.model else "MODEL"
+    model = quote_file(doctor.model) if doctor.model else "MODEL"
     commands: Sequence[str] = (
         "advisor hardware --save hardware.json",
         f"advisor inspect {model} --export header.json.gz",

@@ -6,6 +6,8 @@ import os
 import sys
 from collections.abc import Sequence
 
+from advisor.gguf_header.errors import printable
+
 _CODES = {
     "bold": "1",
     "dim": "2",
@@ -16,17 +18,12 @@ _CODES = {
     "magenta": "35",
     "cyan": "36",
 }
-_BIDI = frozenset(range(0x202A, 0x202F)) | frozenset(range(0x2066, 0x206A)) | {0x200E, 0x200F, 0x061C}
 MAX_TEXT = 200
 
 
 def clean(text: str, limit: int = MAX_TEXT) -> str:
-    """`text` without control characters, direction marks and lone surrogates, at most `limit` characters."""
-    kept = "".join(
-        char if char.isprintable() and ord(char) not in _BIDI and not 0xD800 <= ord(char) <= 0xDFFF else " "
-        for char in text[: 4 * limit]
-    )
-    squeezed = " ".join(kept.split())
+    """`text` as `printable` spells it, runs of blanks as one, at most `limit` characters."""
+    squeezed = " ".join(printable(text[: 4 * limit]).split())
     return squeezed if len(squeezed) <= limit else squeezed[: limit - 1] + "…"
 
 

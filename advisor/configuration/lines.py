@@ -9,7 +9,9 @@ import tomli
 from advisor.records import NamedTuple
 
 Path: TypeAlias = tuple[str | int, ...]  # of a value; a number counts the tables of an array
-_LONGEST_VALUE = 500  # lines; whoever writes longer lists gets no line numbers for what comes after
+# whoever writes longer lists, or much longer ones all in all, gets no line numbers for what comes after
+_LONGEST_VALUE = 500  # lines
+_READ_AGAIN, _READ_AT_LEAST = 2, 200_000  # the text's length so many times, and characters
 
 
 class Span(NamedTuple):
@@ -26,6 +28,7 @@ def locate(text: str) -> dict[Path, Span]:
     counts: dict[Path, int] = {}
     table: Path = ()
     lines = text.replace("\r\n", "\n").split("\n")  # a line that ends with a lone CR is none for the parser
+    left = _READ_AGAIN * len(text) + _READ_AT_LEAST
     number = 0
     while number < len(lines):
         line = lines[number].strip()
@@ -40,8 +43,12 @@ def locate(text: str) -> dict[Path, Span]:
             spans[table] = Span(first + 1, first + 1, header=True)
             continue
         for number in range(first + 1, min(first + _LONGEST_VALUE, len(lines)) + 1):
+            value = "\n".join(lines[first:number])
+            left -= len(value)
+            if left < 0:
+                return spans
             try:
-                document = tomli.loads("\n".join(lines[first:number]))
+                document = tomli.loads(value)
                 break
             except tomli.TOMLDecodeError:
                 continue

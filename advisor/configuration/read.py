@@ -24,7 +24,8 @@ from advisor.regular import NotRegularError, read_regular
 
 LISTS = tuple(name for name, table in BY_NAME.items() if table.kind == "list")
 FILE, DROP_INS = "config.toml", "conf.d"
-MAX_FILE_BYTES = 1 << 20
+MAX_FILE_BYTES = 256 << 10  # all files together
+_TOO_LARGE = f"larger than {MAX_FILE_BYTES >> 10} KiB, which no configuration is; remove it."
 _NOTHING = Known()
 
 
@@ -83,9 +84,13 @@ def load_configuration(folder: str, known: Known = _NOTHING, *, texts: Mapping[s
     files = tuple(
         sorted(files, key=lambda file: os.path.dirname(file) != folder)
     )  # config.toml first; sorts are stable
+    n_characters = 0
     n_before: dict[str, int] = {}  # entries of lists in earlier files
     for file in files:
         text = texts[file] if file in texts else read_text(file)
+        n_characters += len(text)
+        if n_characters > MAX_FILE_BYTES:
+            complain(file, None, f"together with the files before it {_TOO_LARGE}")
         document = parse(text, file)
         check_file(document, text, file, known)
         spans = locate(text)
@@ -107,7 +112,7 @@ def read_text(file: str) -> str:
     except OSError as error:
         complain(file, None, f"cannot be read ({error.strerror}); make it readable or remove it.")
     if len(content) > MAX_FILE_BYTES:
-        complain(file, None, "larger than 1 MiB, which no configuration is; remove it.")
+        complain(file, None, _TOO_LARGE)
     try:
         return content.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
@@ -192,14 +197,14 @@ def _check_sets(sets: Sequence[Path], read: Mapping[Path, Mapping[str, Any]], or
 
 def _check_whole(spot: Path, fields: Mapping[str, Any], origins: Mapping[Path, Origin]) -> None:
     """What only the sum of all files can have wrong."""
-    places = [origin for path, origin in origins.items() if path[: len(spot)] == spot]
     table: Table = BY_NAME[str(spot[0])] if spot else TOP
     name = f"[{spot[0]}.{spot[1]}]" if len(spot) == 2 and table.kind == "named" else f"[[{spot[0]}]]" if spot else ""
     for key in required(table):
         if key not in fields:
             spec = table.key(key)
             assert spec is not None
-            complain(*places[0], f"{printable(name)} lacks {key}; add {key} = {spec.example}.")
+            place = next(origin for path, origin in origins.items() if path[: len(spot)] == spot)
+            complain(*place, f"{printable(name)} lacks {key}; add {key} = {spec.example}.")
     if "url" in fields and not fields.get("allow_remote") and not is_loopback(fields["url"]):
         url: Path = (*spot, "url")
         complain(

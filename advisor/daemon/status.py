@@ -16,7 +16,7 @@ from advisor.watch.events import Place
 
 SCHEMA = "advisor.status/1"
 FILE = "status.json"
-MAX_BYTES = 4 << 20
+MAX_BYTES = 2 << 20
 MAX_ITEMS = 200  # of each list
 MAX_TEXT = 500
 

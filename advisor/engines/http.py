@@ -112,9 +112,13 @@ def ask(
 def _ask(address: Address, method: str, path: str, body: Mapping[str, Any] | None, seconds: float) -> Answer:
     import http.client
 
+    from advisor.engines.http_answer import Answer as Bounded
+    from advisor.engines.http_answer import FloodError
+
     deadline = time.monotonic() + seconds
     kind = http.client.HTTPSConnection if address.tls else http.client.HTTPConnection
     connection = kind(address.host, address.port, timeout=seconds)
+    connection.response_class = Bounded
     cut: threading.Timer | None = None
     data = json.dumps(body).encode() if body is not None else None
     headers = {"Content-Type": "application/json"} if data is not None else {}
@@ -136,6 +140,8 @@ def _ask(address: Address, method: str, path: str, body: Mapping[str, Any] | Non
             raise http.client.IncompleteRead(b"", answer.length)
     except ConnectionRefusedError:
         raise EngineError(f"nothing listens at {address.shown}; start the engine or correct its url.") from None
+    except FloodError:
+        raise EngineError(f"{address.shown} answers without end or in crumbs; it is no engine.") from None
     except (OSError, http.client.HTTPException, ValueError) as error:
         if isinstance(error, TimeoutError) or time.monotonic() >= deadline:
             raise EngineError(f"{address.shown} did not answer within {seconds:.0f} s; is the engine busy?") from None

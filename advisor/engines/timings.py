@@ -18,6 +18,7 @@ from advisor.records import NamedTuple
 MAX_TIMINGS = 10_000  # of a log, the newest
 _MAX_LINE, _MAX_PATH_LINE = 500, 5000
 _MAX_TOKENS = 1 << 31
+_SECONDS_A_TOKEN = (1e-7, 1e5)  # no engine is quicker, nobody waits longer
 
 
 class Timing(NamedTuple):
@@ -41,7 +42,15 @@ def timing_of(answer: Any) -> Timing | None:
         prompt_s, seconds = _milliseconds(timings["prompt_ms"]), _milliseconds(timings["predicted_ms"])
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
+    if not (is_plausible(prompt, prompt_s) and is_plausible(max(predicted - 1, 0), seconds)):
+        return None
     return Timing(prompt, prompt_s, max(predicted - 1, 0), seconds, cached + prompt + predicted // 2)
+
+
+def is_plausible(tokens: int, seconds: float) -> bool:
+    """Whether so many tokens can take so long; nothing in no time says nothing."""
+    low, high = _SECONDS_A_TOKEN
+    return not tokens or not seconds or low * tokens <= seconds <= high * tokens
 
 
 def _count(value: Any) -> int:
@@ -93,7 +102,7 @@ def parse_metrics(text: str) -> Metrics | None:
 
 def _ratio(found: Mapping[str, float], tokens: str, seconds: str) -> float | None:
     value = found[tokens] / found[seconds] if found.get(seconds, 0) > 0 and found.get(tokens, 0) > 0 else None
-    return value if value is not None and 1e-6 < value < 1e9 else None
+    return value if value is not None and 1e-5 < value < 1e7 else None
 
 
 # ---------------------------------------------------------------- a log
@@ -192,7 +201,7 @@ class SpeedReader:
             return
         count, seconds = int(match[2]), float(match[1]) / 1000 if match[1].count(".") < 2 else 0.0
         task = self.tasks.get(slot) if slot else self.single
-        if task is None or not count or seconds <= 0:
+        if task is None or not count or seconds <= 0 or not is_plausible(count, seconds):
             return
         if line.endswith("prompt ", 0, match.start()):
             task.prompt = (count, seconds)

@@ -99,7 +99,7 @@ def complete(address: Address, tokens: Sequence[int], n_predict: int, *, cached:
     if timing is None:
         detail = answer.body.get("error") if isinstance(answer.body, dict) else None
         reason = detail.get("message") if isinstance(detail, dict) else f"status {answer.status}"
-        raise EngineError(f"{address.shown} gives no timing of an answer ({reason!s:.200}).")
+        raise EngineError(f"{address.shown} gives no timing of an answer that can be used ({reason!s:.200}).")
     return timing
 
 

@@ -28,8 +28,10 @@ _DAMAGED = "the file is damaged; download it again"
 
 
 def printable(text: str) -> str:
-    """`text` with everything that a terminal would not print as one plain line replaced by `?`."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
+    """`text` as one plain line: what a terminal would not print is `?`, other blanks than the usual one are such."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else " " if char.isspace() else "?" for char in text)
 
 
 def excerpt(text: str) -> str:

@@ -15,6 +15,10 @@ _NETWORK = frozenset({
     "nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "glusterfs", "lustre", "beegfs", "9p", "afs", "davfs",
     "fuse.sshfs", "fuse.rclone", "fuse.glusterfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.juicefs",
 })  # fmt: skip
+_NO_DISK = frozenset({  # what they show is made by the kernel when it is read
+    "proc", "sysfs", "cgroup", "cgroup2", "devtmpfs", "devpts", "debugfs", "tracefs", "securityfs", "configfs", "bpf",
+    "pstore", "efivarfs", "mqueue", "hugetlbfs", "fusectl", "binfmt_misc", "nsfs", "rpc_pipefs", "selinuxfs", "resctrl",
+})  # fmt: skip
 _SPEED_ORDER = ("network", "hdd", "ssd", "nvme")  # slowest first
 
 
@@ -44,6 +48,12 @@ def probe_storage(folders: Sequence[str], *, root: str = "/") -> tuple[tuple[Sto
     return tuple(found), ProbeReport(NAME, status, detail, time.perf_counter() - started)
 
 
+def no_disk_under(folder: str, *, root: str = "/") -> str | None:
+    """The kind of the file system of `folder` where that keeps no files, such as "proc"; None elsewhere."""
+    mount = _mount_of(root, folder, _mounts(root))
+    return mount.file_system if mount is not None and mount.file_system in _NO_DISK else None
+
+
 def _mounts(root: str) -> list[_Mount]:
     mounts = []
     for line in (read_text(under(root, "/proc/self/mountinfo")) or "").splitlines():
@@ -61,7 +71,7 @@ def _unescape(text: str) -> str:
     return text
 
 
-def _storage(root: str, folder: str, mounts: Sequence[_Mount]) -> Storage:
+def _mount_of(root: str, folder: str, mounts: Sequence[_Mount]) -> _Mount | None:
     path = os.path.realpath(folder) if root == "/" else folder
     best: _Mount | None = None
     for mount in mounts:
@@ -69,6 +79,11 @@ def _storage(root: str, folder: str, mounts: Sequence[_Mount]) -> Storage:
         # The last of equal mount points lies on top.
         if (path + "/").startswith(prefix) and (best is None or len(mount.point) >= len(best.point)):
             best = mount
+    return best
+
+
+def _storage(root: str, folder: str, mounts: Sequence[_Mount]) -> Storage:
+    best = _mount_of(root, folder, mounts)
     if best is None:
         return Storage(folder)
     if best.file_system in _NETWORK:

@@ -20,7 +20,7 @@ from advisor.slots import Slot
 from advisor.stores.types import StoreReport
 
 FILE = "seen.json"
-_MAX_BYTES = 4 << 20
+_MAX_BYTES = 2 << 20
 
 
 class SeenModel(NamedTuple):

@@ -115,6 +115,11 @@ def quote(text: str) -> str:
     return "$'" + "".join(char if _plain(char) else _escape(char) for char in text) + "'"
 
 
+def quote_file(path: str) -> str:
+    """The same of a file's name, which no program then takes for an option."""
+    return quote(f"./{path}" if path.startswith("-") else path)
+
+
 def _plain(char: str) -> bool:
     return char.isprintable() and char not in "\\'"
 
@@ -130,11 +135,14 @@ _SHORT = {
 }  # fmt: skip
 
 
+_FILES = ("lora", "mmproj", "spec-draft-model")
+
+
 def command_line(program: str, model_path: str, options: list[tuple[str, str]]) -> str:
     """One line that a POSIX shell runs: short options where llama.cpp has them."""
-    words = [program, "-m", quote(model_path)]
+    words = [program, "-m", quote_file(model_path)]
     for name, value in options:
         words.append(_SHORT.get(name, f"--{name}"))
         if value:
-            words.append(quote(value))
+            words.append(quote_file(value) if name in _FILES else quote(value))
     return " ".join(words)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any
 
 from advisor.errors import OutputError
@@ -16,7 +17,6 @@ from advisor.outputs.tree_text import Entry, Node, Splice, containers, edit_in_b
 from advisor.outputs.types import Gone, Slot, Value
 
 _BLANK = re.compile(r"[ \t\r\n]*")
-_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
 _SCALAR = re.compile(r"[^\s,\]}]+")
 _MAX_DEPTH = 50
 
@@ -49,7 +49,9 @@ def _node(text: str, start: int, depth: int) -> Node:
     if depth > _MAX_DEPTH:
         raise OutputError("the JSON is nested deeper than any config; give another file.")
     if text[start] not in "{[":
-        match = (_STRING if text[start] == '"' else _SCALAR).match(text, start)
+        if text[start] == '"':  # not an expression, which takes a hundred bytes for each escape
+            return Node("scalar", start, scanstring(text, start + 1)[1], False)
+        match = _SCALAR.match(text, start)
         return Node("scalar", start, match.end() if match else start, False)
     kind, closing = ("map", "}") if text[start] == "{" else ("list", "]")
     entries = []
@@ -57,9 +59,7 @@ def _node(text: str, start: int, depth: int) -> Node:
     while text[at] != closing:
         first, key = at, None
         if kind == "map":
-            match = _STRING.match(text, at)
-            end = match.end() if match else at
-            key = json.loads(text[at:end])
+            key, end = scanstring(text, at + 1)
             at = _skip(text, _skip(text, end) + 1)
         node = _node(text, at, depth + 1)
         entries.append(Entry(key, first, node))

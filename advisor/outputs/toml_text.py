@@ -17,6 +17,7 @@ from advisor.gguf_header.errors import excerpt
 from advisor.outputs.line_text import Grammar, Row, lines_of
 from advisor.outputs.types import Slot, Value
 
+_MAX_LINE = 1 << 16  # a longer one holds nothing of ours, and expressions take a hundred bytes for each escape
 _BARE = r"[A-Za-z0-9_-]+"
 _HEADER = re.compile(rf"[ \t]*\[[ \t]*({_BARE}(?:[ \t]*\.[ \t]*{_BARE})*)[ \t]*\][ \t]*(#.*)?")
 _KEY = re.compile(rf"[ \t]*({_BARE})[ \t]*=[ \t]*(\"[^\"\\]*(?:\\.[^\"\\]*)*\"|'[^']*'|[A-Za-z0-9+._:-]+)[ \t]*(#.*)?")
@@ -43,7 +44,8 @@ def _scan(text: str) -> list[Row]:
     section: tuple[str, ...] = ()
     for start, stop, end in lines_of(text):
         line = text[start:stop]
-        header, key = _HEADER.fullmatch(line), _KEY.fullmatch(line)
+        short = len(line) <= _MAX_LINE
+        header, key = (_HEADER.fullmatch(line), _KEY.fullmatch(line)) if short else (None, None)
         if header is not None:
             section = tuple(part.strip() for part in header[1].split("."))
             rows.append(Row(start, end, section, is_header=True, comment=header[2] or ""))

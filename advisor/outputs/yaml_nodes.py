@@ -16,6 +16,7 @@ from advisor.records import NamedTuple
 _MAX_NODES = 200_000  # aliases unfolded: a few lines of them can stand for billions
 # lines, keys and values that ruamel reads, some 40 microseconds each; of a whole document twice
 _MAX_INVOLVED = 14_000
+_START = 8  # before ruamel reads anything
 _MARK_WITHIN = re.compile(r"(?:^|[\r\n])\ufeff")
 _WHOLE_COMMENT = re.compile(r"^[ \t]*#[^\r\n]*(?:\r\n?|\n|\Z)", re.MULTILINE)
 _COMMENT = re.compile(r"(?:^|(?<=[ \t]))#[^\r\n]*", re.MULTILINE)
@@ -44,7 +45,7 @@ def document(text: str, title: str) -> Document:
     def involved(part: str) -> Document:
         nonlocal left
         whole = len(part) == len(text)
-        left -= _weight(part) * (2 if whole else 1)
+        left -= 2 * _weight(part) if whole else _weight(part) + _START
         if left < 0:
             raise _TooInvolved
         return by_ruamel(part) if whole else piece(part)

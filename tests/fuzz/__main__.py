@@ -23,6 +23,7 @@ from tests.fuzz.corpus import inputs, keep
 
 ROOT = Path(__file__).resolve().parents[2]
 MAX_FINDINGS = 5  # of one target in one run
+START_S = 6  # every module of advisor is instrumented
 RSS_LIMIT_MB = 700
 MAX_KEPT_INPUT_BYTES = 2048  # longer ones stay out of the repository
 MAX_KEPT = 250
@@ -110,9 +111,11 @@ def main() -> int:
     unknown = [name for name in targets if name not in TARGETS]
     if unknown:
         parser.error(f"{unknown[0]} is no target; choose among {', '.join(TARGETS)}")
+    share = given.seconds / len(targets)
+    print(f"{len(targets)} targets, {share:.0f} s each, and some {START_S} s of CPU to start each", flush=True)
     runs = []
     for target in targets:
-        runs.append(run_target(target, given.seconds / len(targets), given.work.absolute()))
+        runs.append(run_target(target, share, given.work.absolute()))
         for finding in runs[-1].findings:
             print(f"{target}: {finding}", flush=True)
         if given.log:

@@ -1,8 +1,5 @@
 """`python -m tests.hostile [GROUP ...]`: gives every lie to advisor, and prints what was asked and answered.
 
-    --readme      writes the tables in README.md and SECURITY.md anew
-    --json        the numbers, for programs
-
 Each lie gets exactly its answer, one sentence that can be printed, under a second of CPU. All of a group together may
 take 64 MiB more than the interpreter with advisor in it. Nothing is written, run, connected to or imported that the
 group's folder holds or a lie names; CPython's audit events tell of every try.
@@ -10,6 +7,7 @@ group's folder holds or a lie names; CPython's audit events tell of every try.
 
 from __future__ import annotations
 
+import argparse
 import ast
 import json
 import os
@@ -186,13 +184,28 @@ def table(found: list[Result]) -> str:
 
 def main() -> int:
     """Print a row for each group, and every failure; the status is 1 when there are any."""
-    words = [word for word in sys.argv[1:] if not word.startswith("--")]
-    all_results = results(words)
+    names = [group.name for group in GROUPS]
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.hostile", description="Gives every lie to advisor, and prints what was answered.",
+        epilog=f"Groups: {', '.join(names)}.",
+    )  # fmt: skip
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help="only these (default: all)")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="the numbers, for programs")
+    form.add_argument(
+        "--readme", action="store_true", help="write the tables in README.md and SECURITY.md anew, of all"
+    )
+    asked = parser.parse_args()
+    if unknown := [name for name in asked.groups if name not in names]:
+        parser.error(f"there is no group {unknown[0]!r}; choose from {', '.join(names)}")
+    if asked.readme and asked.groups:
+        parser.error("--readme writes the tables of all groups; name none")
+    all_results = results(asked.groups)
     failures = [failure for row in all_results for failure in row.failures]
-    if "--json" in sys.argv:
+    if asked.json:
         print(json.dumps([row._asdict() for row in all_results]))
         return 1 if failures else 0
-    if "--readme" in sys.argv and not words:
+    if asked.readme:
         before, mark, _ = README.read_text().partition(TABLE_MARK)
         README.write_text(f"{before}{mark}\n{table(all_results)}")
         before, mark, rest = SECURITY.read_text().partition(TABLE_MARK)

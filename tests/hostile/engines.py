@@ -14,7 +14,7 @@ from typing import Any
 from advisor.engines.dry_run import ask_engine
 from advisor.engines.find import EngineBinary
 from advisor.engines.help_text import help_text
-from advisor.engines.http import Address, ask, parse_address
+from advisor.engines.http import TIME_LIMIT_S, Address, ask, parse_address
 from advisor.engines.reload import create_ollama, delete_ollama, reload_llama_server, reload_localai
 from advisor.hardware.engine_list import probe_engine_list
 from advisor.settings import RequestedSettings
@@ -124,10 +124,10 @@ def _endless(piece: bytes, start: bytes = b"") -> Callable[[socket.socket], obje
 def http(_: Path) -> Made:
     """Servers that answer as no engine does."""
 
-    def asked(label: str, serve: Callable[[socket.socket], object], answer: str) -> Case:
+    def asked(label: str, serve: Callable[[socket.socket], object], answer: str, seconds: float = SECONDS) -> Case:
         def call() -> Any:
             with _server(serve) as address:
-                return ask(address, "GET", "/models", seconds=SECONDS) and None
+                return ask(address, "GET", "/models", seconds=seconds) and None
 
         return Case(label, call, answer)
 
@@ -137,13 +137,15 @@ def http(_: Path) -> Made:
     yield asked("says nothing", lambda _: threading.Event().wait(2 * SECONDS), "EngineError")
     yield asked("drips its status", _dripping(b"HTTP/1.1 200 OK" + b" " * 999), "EngineError")
     yield asked("drips headers", _dripping(HEAD + b"X: y\r\n" * 50), "EngineError")
-    yield asked("continues for ever", _endless(b"HTTP/1.1 100 Continue\r\n\r\n"), "EngineError")
-    yield asked("headers without end", _endless(b"X-Y: z\r\n", HEAD), "EngineError")
-    yield asked("a header without end", _endless(b"x" * 4096, HEAD + b"X: "), "EngineError")
-    yield asked("a body without end", _endless(b" " * 65536, HEAD + b"\r\n"), "EngineError")
-    yield asked(
-        "chunks without end", _endless(b"1\r\n \r\n", HEAD + b"Transfer-Encoding: chunked\r\n\r\n"), "EngineError"
-    )
+    chunked = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+    for label, piece, start in (
+        ("continues for ever", b"HTTP/1.1 100 Continue\r\n\r\n", b""), ("headers without end", b"X-Y: z\r\n", HEAD),
+        ("continues with headers", b"HTTP/1.1 100 Continue\r\n" + b"X: y\r\n" * 99 + b"\r\n", b""),
+        ("a header without end", b"x" * 4096, HEAD + b"X: "), ("a body without end", b" " * 65536, HEAD + b"\r\n"),
+        ("chunks without end", b"1\r\n \r\n", chunked), ("trailers without end", b"X: y\r\n", chunked + b"0\r\n"),
+        ("long headers", b"X: " + b"y" * 60_000 + b"\r\n", HEAD), ("chunks with long sizes", b"1;" + b"x" * 60_000 + b"\r\n \r\n", chunked),
+    ):  # fmt: skip
+        yield asked(label, _endless(piece * (1 + 65536 // len(piece)), start), "EngineError", TIME_LIMIT_S)
     yield asked("drips its body", _dripping(HEAD + b"\r\n" + b" " * 99_999), "EngineError")
     for status in (301, 302, 303, 307, 308, 399):
         moved = f"HTTP/1.1 {status} Moved\r\nLocation: http://example.com/{MARK}\r\nContent-Length: 0\r\n\r\n"

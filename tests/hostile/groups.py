@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.hostile import engines, headers, logs, machines, models, parts, places, tables, written
+from tests.hostile import engines, headers, logs, machines, models, parts, places, tables, targets, written
 
 GROUPS = (
     headers.GROUP,
@@ -18,6 +18,7 @@ GROUPS = (
     machines.TREE,
     machines.NVML,
     machines.REPLAYED,
+    targets.GROUP,
     written.RULES,
     written.CONFIGURATION,
 )

@@ -7,6 +7,7 @@ is left to come to rest, and configs, ledger and folders must be right.
 
 from __future__ import annotations
 
+import argparse
 import json
 import random
 import subprocess
@@ -113,5 +114,9 @@ def _rest(home: Home, names: list[str], n_ctx: int) -> None:
 
 
 if __name__ == "__main__":
-    counts = run(*(int(word) for word in sys.argv[1:3]) if len(sys.argv) > 1 else (500,))
+    parser = argparse.ArgumentParser(prog="python -m tests.hostile.kills", description="kill -9 of the daemon")
+    parser.add_argument("n_kills", metavar="N_KILLS", nargs="?", type=int, default=500, help="(default: 500)")
+    parser.add_argument("seed", metavar="SEED", nargs="?", type=int, default=1, help="of the moments (default: 1)")
+    asked = parser.parse_args()
+    counts = run(asked.n_kills, asked.seed)
     print(json.dumps(counts._asdict()))

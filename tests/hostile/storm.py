@@ -6,6 +6,7 @@ and rules change every few seconds. At the end both targets must hold exactly th
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -73,7 +74,11 @@ def run(n_acts: int = 10_000, seconds: float = 600.0) -> Counts:
 
 
 if __name__ == "__main__":
-    counts = run(*(int(word) for word in sys.argv[1:3]))
+    parser = argparse.ArgumentParser(prog="python -m tests.hostile.storm", description="random acts on files of models")
+    parser.add_argument("n_acts", metavar="ACTS", nargs="?", type=int, default=10_000, help="(default: 10000)")
+    parser.add_argument("seconds", metavar="SECONDS", nargs="?", type=int, default=600, help="(default: 600)")
+    asked = parser.parse_args()
+    counts = run(asked.n_acts, asked.seconds)
     print(json.dumps(counts._asdict()))
     assert counts.descriptors[0] == counts.descriptors[1]
     assert counts.threads[0] == counts.threads[1]

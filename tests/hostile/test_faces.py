@@ -14,8 +14,10 @@ import pytest
 from advisor.cli.main import VERBS, main
 from advisor.cli.terminal import clean
 from advisor.daemon.journal import Journal
+from advisor.gguf_header.errors import printable
 from advisor.hardware.snapshot_file import to_json
 from advisor.host import Cpu, Device, HostSnapshot, ProbeReport, Ram
+from advisor.outputs.command import command_line, quote_file
 from tests.hostile.texts import BIDI, BROKEN, EVERYTHING, LONG, NASTY, SHELL
 from tests.tools.gguf_files import kv
 from tests.tools.kept import configure, write_config
@@ -190,3 +192,32 @@ def test_a_pasted_command_is_one_command(tmp_path, capsys):
 def test_clean_costs_no_more_than_it_keeps():
     assert len(clean(LONG, 200)) <= 200
     assert clean(EVERYTHING, 10_000).isprintable()
+
+
+def test_a_name_is_spelled_in_one_way(tmp_path, capsys):
+    """What errors say of a path and what the rest of the screen says of it."""
+    name = "a\x1b[2J\tb\u202e c.gguf"
+    model = model_file(tmp_path, "x", name)
+    _, out, _ = said(capsys, "scan", model)  # both stand in one answer
+    assert "Folder: " in out
+    assert " ".join(out.split()).count("a?[2J b? c.gguf") == 2
+    for verb in MODEL_VERBS:
+        out = "".join(map(str, said(capsys, verb, model, *(() if verb in ("inspect", "doctor") else FEW))))
+        assert "a [2J" not in out
+    assert clean(name) == printable(name) == "a?[2J b? c.gguf"
+
+
+@pytest.mark.parametrize("name", ["-rf.gguf", "--help", "-"])
+def test_a_name_that_looks_like_an_option_is_a_path_in_commands(name):
+    line = command_line("llama-server", name, [("ctx-size", "5"), ("mmproj", name), ("spec-draft-model", name)])
+    assert line == f"llama-server -m ./{name} -c 5 --mmproj ./{name} --spec-draft-model ./{name}"
+    assert quote_file(f"{name} x") == f"'./{name} x'"
+    assert command_line("x", "/m/-a", [("main-gpu", "-1")]) == "x -m /m/-a -mg -1"
+
+
+def test_the_printed_command_of_such_a_file(tmp_path, monkeypatch, capsys):
+    model_file(tmp_path, "x", "-rf.gguf")
+    monkeypatch.chdir(tmp_path)
+    status, out, err = said(capsys, "recommend", *FEW, "--", "-rf.gguf")
+    assert status in (0, 3), err
+    assert " -m ./-rf.gguf " in out

@@ -52,6 +52,20 @@ def test_the_commands_in_security_md_exist() -> None:
         assert (ROOT / path).exists(), path
 
 
+@pytest.mark.parametrize(
+    ("words", "status", "told"),
+    [(["tests.hostile", "--help"], 0, "Groups: GGUF headers"), (["tests.hostile", "no such"], 2, "there is no group 'no such'"),
+     (["tests.hostile", "--no-such"], 2, "--no-such"), (["tests.hostile", "--readme", "rules"], 2, "name none"),
+     (["tests.hostile", "--json", "--readme"], 2, "not allowed with"), (["tests.hostile.kills", "--help"], 0, "N_KILLS"),
+     (["tests.hostile.storm", "--help"], 0, "SECONDS"), (["tests.hostile.storm", "soon"], 2, "invalid int value")],
+)  # fmt: skip
+def test_nothing_long_is_started_by_mistake(words: list[str], status: int, told: str) -> None:
+    command = [sys.executable, "-m", *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=20, check=False)
+    assert done.returncode == status
+    assert told in " ".join((done.stdout + done.stderr).split())
+
+
 def test_a_lie_that_is_believed_is_seen(tmp_path: Path) -> None:
     """The matrix itself: a wrong answer, a foreign exception, a write and a long sentence are failures."""
     program = f"""

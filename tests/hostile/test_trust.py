@@ -33,7 +33,8 @@ RUNS = {
     "daemon/memory.py": "the C library", "keeper/models.py": "its own memory, packed",
 }  # fmt: skip
 REACHES = {
-    "engines/http.py": "engines, where the configuration says", "configuration/values.py": "takes addresses apart",
+    "engines/http.py": "engines, where the configuration says", "engines/http_answer.py": "what comes from there",
+    "configuration/values.py": "takes addresses apart",
     "daemon/notify.py": "systemd's socket", "daemon/start.py": "a pair of its own, for signals",
 }  # fmt: skip
 RUNNING = {

@@ -128,6 +128,22 @@ def configuration(folder: Path) -> Made:
     for line in ('[engine."a\\u0000b"]\nkind = "ollama"', '[nosuch]\na = 1', '[engine.ollama]\nurl = "http://user:secret@127.0.0.1"',
                  '[engine.ollama]\nurl = "http://example.com"', 'folders = ["a\\u0000b"]', '[target."../x"]\nformat = "jan"\npath = "x"'):  # fmt: skip
         yield given(line[:40], line.encode(), "ConfigError")
+    for label, line, times, answer in (
+        ("12,000 models", '[[model]]\nmatch = "*"\n', 11_000, READ), ("tables", "[x]\n", 60_000, "ConfigError"),
+        ("lists of lines", "folders = [\n" + "'/a',\n" * 480 + "]\n", 60, "ConfigError"), ("one list of lines", "folders = [\n" + "'/a',\n" * 30_000 + "]\n", 1, READ),
+        ("numbers", "a = [" + "1," * 120_000 + "1]\n", 1, "ConfigError"), ("more than 256 KiB", "#\n", 140_000, "ConfigError"),
+        ("maps in maps", "a = [" + "{a.b.c=1}," * 25_000 + "1]\n", 1, "ConfigError"),
+    ):  # fmt: skip
+        config.write_text(line * times)
+        yield Case(label, read, answer)
+    (folder / "conf.d").mkdir()
+    for number in range(3):
+        (folder / f"conf.d/{number}.toml").write_text("#" * 100_000)
+    config.write_text("")
+    yield Case("many files", read, "ConfigError")
+    for number in range(3):
+        (folder / f"conf.d/{number}.toml").unlink()
+    (folder / "conf.d").rmdir()
     config.unlink()
     os.mkfifo(config)
     yield Case("a pipe", read, "ConfigError")

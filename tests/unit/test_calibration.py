@@ -28,7 +28,15 @@ from advisor.calibration import (
     to_json,
     with_run,
 )
-from advisor.calibration_file import FILE, MAX_FILE_BYTES, forget_calibration, load_calibration, save_calibration
+from advisor.calibration_file import (
+    FILE,
+    MAX_FILE_BYTES,
+    forget_calibration,
+    load_calibration,
+    refuse_newer,
+    save_calibration,
+)
+from advisor.errors import OutputError
 from advisor.host import Cpu, HostSnapshot, Ram, Storage
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,10 +90,17 @@ def broken() -> list[tuple[str, bytes]]:
     found = [
         ("empty", b""), ("half", whole[: len(whole) // 2].encode()), ("no JSON", b"hello"), ("binary", b"\xff\xfe\0"),
         ("a list", b"[]"), ("a number", b"1"), ("nested", b"[" * 100_000), ("large", b" " * (MAX_FILE_BYTES + 1)),
-        ("another schema", whole.replace("calibration/1", "calibration/2").encode()), ("a word behind", b"{} x"),
+        ("another schema", whole.replace("calibration/1", "calibrations/2").encode()),
+        ("no version", whole.replace("calibration/1", "calibration/\u00b2").encode()),
+        ("a word behind", b"{} x"),
     ]  # fmt: skip
     for path, value in (
         ("machine", None), ("machine.cpu", 3), ("machine.cpu", "x" * 600), ("machine.physical_cores", "8"),
+        ("measured_on", "\ud800"), ("measured_on", "yesterday"), ("measured_on", "2026-11-30\x1b[2J"),
+        ("measured_on", "2026-1-300"), ("machine.cpu", "a\ud800"), ("runs", [RUN._asdict()] * 2),
+        ("disks", [{"folder": "/m", "bytes_per_s": 10**9}] * 2),
+        ("cpu.types", [{"name": "q8_0", "bytes_per_s": 1e9, "flops": None}] * 2),
+        ("cpu.heads", [{"head_size": 64, "pair_seconds": 1, "row_seconds": 1, "prompt_seconds": None}] * 2),
         ("machine.ram_bytes", 1.5), ("machine.ram_bytes", True), ("measured_on", None), ("ram_bytes_per_s", -1),
         ("ram_bytes_per_s", 1 << 70), ("disks", {}), ("disks", [1]), ("disks", [{"folder": "/x"}]), ("cpu", []),
         ("cpu.block_seconds", float("nan")), ("cpu.block_seconds", -1), ("cpu.row_seconds", "1"), ("cpu.types", None),
@@ -116,11 +131,44 @@ def test_a_broken_file_is_not_used_and_said(tmp_path, data):
     assert (tmp_path / FILE).read_bytes() == data
 
 
+def test_a_path_that_is_no_text_is_kept(tmp_path):
+    calibration = EMPTY._replace(disks=(DiskRate("/m/\udcff", 10**9),))
+    assert save_calibration(str(tmp_path), calibration) is None
+    assert load_calibration(str(tmp_path)) == (calibration, None)
+
+
+def test_a_file_of_a_newer_advisor_is_left_alone(tmp_path):
+    data = json.dumps({"schema": "advisor.calibration/12", "more": [1]}).encode()
+    (tmp_path / FILE).write_bytes(data)
+    calibration, problem = load_calibration(str(tmp_path))
+    assert calibration is None
+    assert "newer advisor" in str(problem)
+    assert "broken" not in str(problem)
+    assert save_calibration(str(tmp_path), FULL) == problem
+    with pytest.raises(OutputError, match="newer advisor"):
+        refuse_newer(str(tmp_path))
+    assert (tmp_path / FILE).read_bytes() == data
+    assert forget_calibration(str(tmp_path)) is True
+    refuse_newer(str(tmp_path))
+    assert save_calibration(str(tmp_path), FULL) is None
+    refuse_newer(str(tmp_path))
+
+
+def test_nothing_is_measured_that_could_not_be_kept(tmp_path):
+    (tmp_path / "advisor").mkdir()
+    (tmp_path / "advisor" / FILE).write_text('{"schema": "advisor.calibration/2"}')
+    environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "advisor", "calibrate", "--no-engine"]
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert "newer advisor" in done.stderr
+
+
 def test_a_file_that_cannot_be_read(tmp_path):
     (tmp_path / FILE).mkdir()
     calibration, problem = load_calibration(str(tmp_path))
     assert calibration is None
-    assert "cannot be read" in str(problem)
+    assert "not a regular file" in str(problem)
 
 
 def test_a_folder_that_takes_no_file(tmp_path):

@@ -167,7 +167,7 @@ def test_digest_depends_on_names_and_bytes_but_not_on_places(places, tmp_path):
         (b"a = 1\nb = '\xff'\n", ", line 2: not UTF-8 text; save the file as UTF-8."),
         ("a = " + "[" * 5000, ": no rule file looks like this"),
         ("a = " + "9" * 5000, ": no rule file looks like this"),
-        ("#" * (MAX_FILE_BYTES + 1), ": larger than 1 MiB"),
+        ("#" * (MAX_FILE_BYTES + 1), ": larger than 512 KiB"),
     ],
 )
 def test_broken_files_are_named_with_line_and_cure(places, content, message):

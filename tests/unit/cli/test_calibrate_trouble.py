@@ -66,6 +66,9 @@ def notes(answer: Answer) -> str:
 @pytest.mark.parametrize(
     ("words", "status", "told"),
     [
+        (("--folder", "/proc"), 2, "shows what the kernel tells (proc)"),
+        (("--folder", "/proc/self"), 2, "(proc)"),
+        (("--folder", "/sys"), 2, "give one of models"),
         (["/no/such/model.gguf"], 1, "does not exist"),
         (["README.md"], 1, "README.md"),
         (["--engine-binary", "/no/such/llama-server"], 1, "does not exist"),

@@ -148,6 +148,7 @@ def test_a_busy_server_is_left_alone(serve, kept):
     [
         (('"timings"', '"other"'), "gives no timing"),
         (('"predicted_n": n,', '"draft_n": 3, "predicted_n": n,'), "gives no timing"),
+        (('"predicted_ms": ', '"predicted_ms": 1e-300 * '), "gives no timing"),
         (('200, {"content"', '503, {"error": {"message": "no slot"}, "content"'), "no slot"),
         (('"model_path": path', '"model_path": "/gone/away.gguf"'), "give its file as MODEL"),
         (('"model_path": path', '"model_path": ["x"]'), "give its file as MODEL"),

@@ -271,7 +271,7 @@ def test_files_that_are_none(tmp_path):
     with pytest.raises(ConfigError, match=r"config\.toml, line 2: not UTF-8 text"):
         load(tmp_path)
     file.write_bytes(b"#" * ((1 << 20) + 1))
-    with pytest.raises(ConfigError, match="larger than 1 MiB"):
+    with pytest.raises(ConfigError, match="larger than 256 KiB"):
         load(tmp_path)
     file.unlink()
     file.symlink_to("config.toml")

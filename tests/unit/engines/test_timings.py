@@ -27,6 +27,8 @@ def test_an_answer():
         {"timings": {**ANSWER, "predicted_n": -1}}, {"timings": {**ANSWER, "predicted_n": True}},
         {"timings": {**ANSWER, "predicted_ms": float("nan")}}, {"timings": {**ANSWER, "predicted_ms": 1e300}},
         {"timings": {key: value for key, value in ANSWER.items() if key != "prompt_ms"}},
+        {"timings": {**ANSWER, "predicted_ms": 1e-300}}, {"timings": {**ANSWER, "prompt_ms": 1e-300}},
+        {"timings": {**ANSWER, "predicted_n": 1 << 30}}, {"timings": {**ANSWER, "prompt_ms": 9e11}},
         {"timings": {**ANSWER, "draft_n": 5, "draft_n_accepted": 3}},  # several tokens a step
     ],
 )  # fmt: skip
@@ -156,6 +158,7 @@ def test_another_model_starts_anew():
         "eval time = 99999999999999999999 ms / 9 tokens", "eval time = 5 ms / 99999999999 tokens",
         "slot launch_slot_: id 99999999999999 | task 1 | processing task", "x" * 5000,
         "slot release: id 0 | task 1 | stop processing: n_tokens = 99999999999999999999999999999999999999999999999",
+        "eval time = 0.00000000001 ms / 50 tokens", "eval time = 99999999999.0 ms / 1 runs",
         "system info: n_threads = 99999999999, total_threads = 9999999999", "loading model '", "loading model ''",
         "slot print_timing: id 0 | task 1 | eval time = 5 ms / 7 tokens",  # of a task that nobody began
     ],
