@@ -82,6 +82,7 @@ def command(models: tuple[str, ...], **values: Any) -> int:
         return answer_together(models, values)
     hardware, pinned = take_hardware(values), take_settings(values)
     app = App(values["rules_folder"])
+    pinned = app.drafting(pinned)
     wishes = Wishes(pinned, values["min_ctx"], values["max_ctx"], values["min_tps"])
     asked = wishes
     if values["mode"] == "safe":
