@@ -98,7 +98,9 @@ class Planner:
         """No answer for `spec` costs less; 0 where nothing is known without searching."""
         from advisor.recommend.bounds import least_cost, pooled
 
-        if not self.host.devices:
+        pinned = wishes.pinned
+        by_number = pinned.tensor_split or pinned.main_gpu or pinned.split_mode or pinned.tensor_overrides
+        if not self.host.devices or by_number or pinned.n_gpu_layers == 0:
             return 0.0
         evaluator = self.evaluator(spec)
         one = pooled(self.host, evaluator.budget, evaluator.read_rates)

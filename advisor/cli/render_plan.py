@@ -103,16 +103,26 @@ def _bar_lines(
 ) -> list[str]:
     cells = max(min(screen.width - len(label) - len(sizes) - 8, 40), 10)
     bar = screen.bar([(n_bytes, color, letter) for _, n_bytes, color, letter in parts], total, cells)
-    legend = [
-        (screen.paint(name, color) if screen.color else f"{letter} {name}") + f" {format_bytes(n_bytes)}"
-        for name, n_bytes, color, letter in parts
-        if n_bytes
-    ]
     indent = "  " + " " * len(label) + "  "
     lines = [f"  {screen.paint(label, 'bold')}  {bar}  {sizes}"]
-    lines.append(indent + ", ".join(legend))
+    lines += _legend_lines([part for part in parts if part[1]], indent, screen)
     lines.append(indent + verdict)
     return lines
+
+
+def _legend_lines(parts: Sequence[tuple[str, int, str, str]], indent: str, screen: Screen) -> list[str]:
+    """What the parts of a bar are, in lines of the screen's width."""
+    lines: list[str] = []
+    shown = 0
+    for number, (name, n_bytes, color, letter) in enumerate(parts):
+        text = (name if screen.color else f"{letter} {name}") + f" {format_bytes(n_bytes)}"
+        text += "," if number + 1 < len(parts) else ""
+        if not lines or shown + 1 + len(text) > screen.width:
+            lines.append(indent[:-1])
+            shown = len(indent) - 1
+        shown += 1 + len(text)
+        lines[-1] += " " + (text.replace(name, screen.paint(name, color), 1) if screen.color else text)
+    return lines or [indent]
 
 
 def speed_line(speed: Speed, screen: Screen, *, answers: bool = True) -> list[str]:

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from advisor.errors import ModelError, UsageError
-from advisor.gguf_header.errors import excerpt
+from advisor.errors import AdvisorError, UsageError
+from advisor.gguf_header.errors import excerpt, printable
 from advisor.quants.quality import weights_loss
 from advisor.quants.recognize import same_model
 from advisor.recommend.siblings import Sibling, better_note, chosen_notes, loss_factor, sibling_of
@@ -107,8 +107,11 @@ def _of_one_model(app: App, files: list[File], near: stores.Near, load_mtp: bool
         try:
             header = app.header(path)
             spec = app.model(header, load_mtp=load_mtp)
-        except ModelError as error:
+        except AdvisorError as error:
             skipped.append((path, str(error)))
+            continue
+        except RecursionError:
+            skipped.append((path, f"{printable(path)} is nested too deeply to be a real file; download it again."))
             continue
         if not files or same_model(files[0].spec, spec):
             files.append(File(name, header, spec))

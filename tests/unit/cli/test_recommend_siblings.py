@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -38,6 +39,13 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     write(folder / "mmproj-E-F16.gguf", b"GGUF")
     write(folder / "E-Q5_K_M.gguf", b"GGUF broken")
     return paths
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """An 8B in five quantizations."""
+    names = ["F16", "Q8_0", "Q5_K_M", "Q4_K_M", "Q2_K"]
+    return write_quantizations(tmp_path_factory.mktemp("several"), "llama3-8b", names, title="Llama 3 8B")
 
 
 @pytest.fixture
@@ -103,6 +111,27 @@ def test_as_text_with_the_command_to_run_and_nothing_of_what_cannot_be_read(run,
     assert "As Q4_K_M" not in out
     assert out.splitlines()[-1].startswith("Figures: ")
     assert "beside it" not in run("recommend", files["Q4_K_M"], *BIG)
+
+
+@pytest.mark.parametrize("asked", ["F16", "Q4_K_M", "Q2_K"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        BIG, (*HUGE, "--for", "quality"), ("--gpu", "RTX 3060", "--gpu", "RTX 4060", "--ram", "64GiB"), ("--no-gpu",),
+        (*BIG, "-ngl", "20", "--for", "speed"), (*BIG, "-ngl", "0"), (*BIG, "--min-tps", "40"),
+        ("--gpu", "RTX 3060", "--gpu", "RTX 3060", "-ts", "1,2", "-sm", "layer"),
+    ],
+)  # fmt: skip
+def test_what_is_left_out_by_its_bound_is_no_better(run, several, asked, words, capsys):
+    """In text only those are judged that may be better, in JSON all."""
+    main(["recommend", str(several[asked]), *words, "--json"])
+    found = json.loads(capsys.readouterr().out)
+    main(["recommend", str(several[asked]), *words])
+    out = " ".join(capsys.readouterr().out.split())
+    said = [note["text"] for note in found["warnings"] if note["code"] == "better_quantization"]
+    assert ("beside it" in out) == bool(said)
+    for text in said:
+        assert text in out
 
 
 @pytest.mark.parametrize(
@@ -207,6 +236,23 @@ def test_nothing_more_is_loaded_where_there_is_nothing_beside_it(tmp_path):
     more = {"advisor.cli.siblings", "advisor.recommend.siblings", "advisor.quants.rules"}
     assert not more & loaded[1]
     assert more <= loaded[2]
+
+
+def test_whatever_lies_beside_it_is_never_an_error(run, tmp_path):
+    paths = write_quantizations(tmp_path, "llama3-1b", ["Q8_0", "Q4_K_M", "Q6_K"], title="L", stem="L")
+    os.truncate(paths["Q6_K"], 1 << 20)
+    os.mkfifo(tmp_path / "L-Q5_0.gguf")
+    (tmp_path / "L-Q4_0.gguf").mkdir()
+    write(tmp_path / "L-Q2_K.gguf", b"")
+    write(tmp_path / "L-F16-00001-of-00002.gguf", b"GGUF")
+    (tmp_path / "L-Q5_1.gguf").symlink_to("nowhere")
+    found = document(run, paths["Q8_0"], *BIG)
+    assert [other["quantization"] for other in found["siblings"]] == ["Q4_K_M"]
+    skipped = [Path(entry["file"]).name for entry in found["siblings_skipped"]]
+    assert sorted(skipped) == [
+        "L-F16-00001-of-00002.gguf", "L-Q2_K.gguf", "L-Q4_0.gguf", "L-Q5_0.gguf", "L-Q6_K.gguf",
+    ]  # fmt: skip
+    assert all(entry["why"].endswith(".") for entry in found["siblings_skipped"])
 
 
 def test_names_with_control_characters_are_printed_clean(run, tmp_path):

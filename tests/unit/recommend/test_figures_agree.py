@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import functools
+import re
 from itertools import pairwise
 
 import pytest
 
-from advisor.cli.render_recommend import context_lines
+from advisor.cli.explaining import explained_lines
+from advisor.cli.render_curves import curve_lines
+from advisor.cli.render_recommend import context_lines, render_recommendation
 from advisor.cli.terminal import Screen
+from advisor.recommend.curves import memory_curves, speed_curves
 from advisor.units import GIB, format_bytes
+from tests.tools.cells import engine
 from tests.tools.choice_cases import draw, exactly
 from tests.tools.explained_cases import Told, tell
 from tests.tools.machines import machine
@@ -132,6 +137,17 @@ def test_no_row_of_the_table_is_longer_than_the_longest_context(text):
         if other.label == "longest context":
             for row in answer.contexts.rows:
                 assert other.judged.plan.settings.n_ctx >= min((row.max_n_ctx or 0) * search.slots, search.ceiling)
+
+
+@pytest.mark.parametrize("color", [False, True])
+@pytest.mark.parametrize("text", CASES)
+def test_no_line_is_longer_than_eighty_columns(text, color):
+    answer, search, why = told(text)
+    screen = Screen(width=80, color=color, unicode=True)
+    lines = render_recommendation(answer, search.spec, search.evaluator.host, engine(), None, screen)
+    lines += explained_lines(why, screen)
+    lines += curve_lines(memory_curves(search, answer.chosen), speed_curves(search, answer.chosen), screen)
+    assert max(len(re.sub(r"\x1b\[[\d;]*m", "", line)) for line in lines) <= 80
 
 
 @pytest.mark.parametrize("width", [80, 120])
