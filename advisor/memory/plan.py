@@ -141,6 +141,10 @@ class Planner:
             refused = refusal(self._spec, settings, flash) or self._rows_refusal(settings)
             nothing = {"prompt_cache_bytes": 0, "context_checkpoints_bytes": 0}
             extras = _extras(self._spec, settings, self._engine) if self._server else nothing
+            if settings.split_mode in ("row", "tensor") and refused is None:
+                from advisor.memory.split import split_refusal
+
+                refused = split_refusal(self._spec, settings, self._engine, self._backends)
             known = self._said[key] = (refused or self._draft_refusal(settings), extras)
         return known
 
