@@ -72,6 +72,7 @@ class Planner:
         `smaller`: say what smaller quantizations would do where not everything fits the GPUs, which takes a moment.
         """
         quants = self._app.quant_rules if smaller else None
+        wishes = _for_texts(wishes, spec)
 
         def placed(some: Wishes) -> tuple[Recommendation, HostSnapshot]:
             return recommend_on(
@@ -92,14 +93,14 @@ class Planner:
         self, spec: ModelSpec, intent: Intent, wishes: Wishes, host: HostSnapshot, beside: Beside | None = None
     ) -> Search:
         """The search on exactly the GPUs of `host`, for whoever wants more of it than the best answer."""
-        return Search(self.evaluator(spec, beside, host), self.policy, intent, wishes)
+        return Search(self.evaluator(spec, beside, host), self.policy, intent, _for_texts(wishes, spec))
 
     def recommend_within(
         self, spec: ModelSpec, intent: Intent, wishes: Wishes, host: HostSnapshot, limits: Budget, beside: Beside | None
     ) -> Recommendation:
         """The best answer on exactly the GPUs of `host` within `limits`."""
         evaluator = self.evaluator(spec, beside, host, limits)
-        return recommend(evaluator, self.policy, intent, wishes, self._app.quant_rules)
+        return recommend(evaluator, self.policy, intent, _for_texts(wishes, spec), self._app.quant_rules)
 
     def options(
         self, answer: Recommendation, spec: ModelSpec, host: HostSnapshot, wishes: Wishes, mode: str = "exact"
@@ -112,7 +113,7 @@ class Planner:
             mode=mode,
             n_layer_all=spec.n_layer_all,
             margin_bytes=max((limit.margin_bytes for limit in answer.budget.devices), default=0),
-            embeds=spec.family == "encoder",
+            embeds=not spec.answers,
             only_devices=len(host.devices) < len(self.host.devices),
             cache_ram_mib=caches.cache_ram_mib,
             n_ctx_checkpoints=caches.n_ctx_checkpoints,
@@ -132,3 +133,12 @@ class Planner:
         plan = answer.chosen.plan
         checkpoints = checkpoints_of_slot(plan.settings, self.engine)
         return self.server_caches(answer, wishes).applied(plan.host.extras, checkpoints)
+
+
+def _for_texts(wishes: Wishes, spec: ModelSpec) -> Wishes:
+    """The wishes with the micro-batch that a model for embeddings needs."""
+    if spec.answers:
+        return wishes
+    from advisor.recommend.embedding import with_whole_texts
+
+    return wishes._replace(pinned=with_whole_texts(wishes.pinned, spec, wishes.max_n_ctx))

@@ -295,6 +295,8 @@ def _extras(spec: ModelSpec, settings: RunSettings, engine: EngineSpec) -> dict[
             for name, width in ((settings.cache_type_k, layer.k_width), (settings.cache_type_v, layer.v_width)):
                 kind = BY_NAME[name.lower()]
                 per_sequence += cells * width // kind.block_elements * kind.block_bytes
+    if not spec.answers:  # no prompt is gone on with
+        return {"prompt_cache_bytes": 0, "context_checkpoints_bytes": 0}
     count = checkpoints_of_slot(settings, engine)
     ram = settings.beside.cache_ram_mib
     return {

@@ -8,6 +8,7 @@ from advisor.memory.types import MemoryPlan
 from advisor.model.heads import HEADS_DERIVED
 from advisor.model.spec import ModelSpec
 from advisor.recommend.budget import Budget, ServerCaches, host_over_bytes, server_caches
+from advisor.recommend.embedding import reads_at_once
 from advisor.recommend.policy import Policy
 from advisor.recommend.recommendation import Note
 from advisor.recommend.warn_devices import device_warnings
@@ -77,7 +78,14 @@ def warnings(
             )
         )
     notes += device_warnings(spec, engine, plan, budget)
-    notes += _offload_warnings(spec, plan, policy, speed)
+    if spec.answers:
+        notes += _offload_warnings(spec, plan, policy, speed)
+    elif reads_at_once(spec) and settings.n_ubatch < settings.n_ctx_seq:
+        text = (
+            f"A text of more than {settings.n_ubatch:,} tokens is refused, since it is read at once; "
+            f"-b {settings.n_ctx_seq} -ub {settings.n_ctx_seq} takes all {settings.n_ctx_seq:,}."
+        )
+        notes.append(Note("text_beyond_batch", text))
     kept, left = plan.host.extras["prompt_cache_bytes"], -host_over_bytes(plan, budget)
     if kept < 0:
         text = "With --cache-ram -1 the server keeps old prompts without a limit, until system memory is full."

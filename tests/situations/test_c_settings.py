@@ -130,7 +130,7 @@ def test_31_rows_put_the_main_gpu_first(main_gpu: int) -> None:
 def test_31_builds_without_a_split_by_rows_are_named(backend: str) -> None:
     cards = ("--gpu", f"{backend}:15GiB") * 2
     words = (zoo("qwen3-8b"), "-c", 16384, "-np", 1, "-sm", "row", *cards, "--ram", "32GiB")
-    for verb in ("estimate", "recommend", "check", "compare"):
+    for verb in ("estimate", "recommend", "check"):
         refused = ask(verb, *words)
         assert (refused.status, refused.out) == (2, "")
         assert f"cannot split by rows on {backend}; leave -sm row away" in refused.err
