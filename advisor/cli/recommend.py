@@ -153,7 +153,7 @@ def command(models: tuple[str, ...], **values: Any) -> int:
     if values["as_json"]:
         more = {"explain": explained_shape(why)} if why is not None else {}
         kept = planner.limited(answer, wishes)
-        _print_json(answer, spec, host, engine, values["tool"], line, app.rules.digest(), more, kept)
+        _print_json(answer, spec, host, engine, values["tool"], line, options, app.rules.digest(), more, kept)
     else:
         from advisor.cli.render_recommend import render_recommendation
         from advisor.cli.terminal import Screen
@@ -268,8 +268,8 @@ def write_output(path: str, header: GgufHeader, options: list[tuple[str, str]], 
 
 
 def _print_json(
-    answer: Recommendation, spec: Any, host: Any, engine: Any, tool: str, line: str | None, digest: str,
-    more: dict[str, Any], kept: dict[str, int],
+    answer: Recommendation, spec: Any, host: Any, engine: Any, tool: str, line: str | None,
+    options: list[tuple[str, str]], digest: str, more: dict[str, Any], kept: dict[str, int],
 ) -> None:  # fmt: skip
     import json
 
@@ -279,7 +279,7 @@ def _print_json(
         "schema": "advisor.recommend/1",
         "model": shapes.model_shape(spec),
         "engine": shapes.engine_shape(engine, tool),
-        "settings": shapes.settings_shape(answer.chosen.plan),
+        "settings": shapes.settings_shape(answer.chosen.plan, options),
         "devices": shapes.devices_shape(answer.chosen.plan, answer.budget, host),
         "host": shapes.host_shape(answer.chosen.plan, answer.budget, kept),
         "speed": shapes.speed_shape(answer.speed),
