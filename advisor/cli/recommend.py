@@ -110,7 +110,7 @@ def command(models: tuple[str, ...], **values: Any) -> int:
     if pinned.mmproj or pinned.draft_model:  # where they were put, what follows keeps them
         offload = at.mmproj_offload if pinned.mmproj else pinned.mmproj_offload
         wishes = wishes._replace(
-            pinned=pinned._replace(mmproj_offload=offload, draft_n_gpu_layers=at.draft_n_gpu_layers)
+            pinned=wishes.pinned._replace(mmproj_offload=offload, draft_n_gpu_layers=at.draft_n_gpu_layers)
         )
     if values["verify"]:
         from advisor.cli.verify_answer import verify_answer
