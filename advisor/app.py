@@ -238,21 +238,17 @@ class App:
 
     def _replay(self, path: str) -> HostSnapshot:
         import json
-        import stat
 
         from advisor.hardware.snapshot_file import from_json
+        from advisor.regular import NotRegularError, read_regular
 
         try:
-            descriptor = os.open(
-                path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
-            )  # a pipe without a writer is not waited for
-            with open(descriptor, "rb") as file:
-                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                    raise UsageError(
-                        f"{path} is not a regular file; make a snapshot with 'advisor hardware --save FILE'."
-                    )
-                data = file.read(MAX_SNAPSHOT_BYTES + 1)
+            data, _ = read_regular(path, MAX_SNAPSHOT_BYTES)
             document = json.loads(data) if len(data) <= MAX_SNAPSHOT_BYTES else None
+        except NotRegularError:
+            raise UsageError(
+                f"{path} is not a regular file; make a snapshot with 'advisor hardware --save FILE'."
+            ) from None
         except OSError as error:
             raise UsageError(
                 f"{path} cannot be read ({error.strerror}); make a snapshot with 'advisor hardware --save {path}'."

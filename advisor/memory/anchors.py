@@ -124,5 +124,5 @@ def _close(n_ctx: int, known: int) -> bool:
 
 
 def _on_devices(placement: GraphPlacement) -> int:
-    on = sum(1 for device in placement.layers if device != CPU)
-    return on - sum(pattern.count("|") for pattern, _ in placement.overrides)
+    on = len(placement.layers) - placement.layers.count(CPU)
+    return on - sum([pattern.count("|") for pattern, _ in placement.overrides])

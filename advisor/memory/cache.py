@@ -6,10 +6,11 @@ Source: llama.cpp b11434 src/llama-kv-cache.cpp, llama-kv-cache-iswa.cpp, llama-
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import compress
 
 from advisor.ggml_types import BY_NAME, GgmlType, row_bytes
 from advisor.memory.engine_spec import BackendRules
+from advisor.memory.placement import HOST
+from advisor.model.alike import Alike
 from advisor.model.spec import LayerSpec, ModelSpec
 from advisor.settings import RunSettings
 from advisor.units import round_up
@@ -88,41 +89,38 @@ class CacheTable:
 
     def __init__(self, spec: ModelSpec) -> None:
         self._spec = spec
+        self.alike = Alike(spec.layers)
         self._known: dict[tuple[object, ...], tuple[int, ...]] = {}
 
     def by_layer(self, settings: RunSettings, backend: BackendRules | None) -> tuple[int, ...]:
         """Bytes of each block's cache and state on a device of `backend`, None = plain host memory."""
+        return tuple(map(self._by_kind(settings, backend).__getitem__, self.alike.of_layer))
+
+    def _by_kind(self, settings: RunSettings, backend: BackendRules | None) -> tuple[int, ...]:
         s = settings
         key = (s.n_ctx_seq, s.n_ubatch, s.n_parallel, s.kv_unified, s.swa_full, s.cache_type_k, s.cache_type_v,
                s.flash_attn, s.n_rollback, id(backend))  # fmt: skip
         known = self._known.get(key)
         if known is None:
-            padded_v = padded_v_width(self._spec, settings)
-            alike: dict[tuple[object, ...], int] = {}
-            sizes = []
-            for layer in self._spec.layers:
-                shape = (layer.k_width, layer.v_width, layer.n_window, layer.has_cache, layer.attention,
-                         layer.recurrent_conv, layer.recurrent_state, layer.indexer_head_size)  # fmt: skip
-                if shape not in alike:
-                    alike[shape] = layer_cache_bytes(layer, settings, padded_v, backend, 1 + settings.n_rollback)
-                sizes.append(alike[shape])
-            known = self._known[key] = tuple(sizes)
+            padded_v, copies = padded_v_width(self._spec, settings), 1 + settings.n_rollback
+            known = self._known[key] = tuple(
+                [layer_cache_bytes(layer, settings, padded_v, backend, copies) for layer in self.alike.kinds]
+            )
         return known
 
     def place(
         self, settings: RunSettings, placement: Sequence[int], backends: Sequence[BackendRules]
     ) -> tuple[tuple[int, ...], int]:
         """(bytes per device, bytes on the host): each block's cache sits with its weights, or all on the host."""
-        host = self.by_layer(settings, None)
-        if not settings.kv_offload:
-            return (0,) * len(backends), sum(host)
-        places = [placement[layer.il] for layer in self._spec.layers]
-        kinds = {id(backend): backend for backend in backends}
-        of_device = {key: self.by_layer(settings, backend) for key, backend in kinds.items()}
-        devices = tuple(
-            sum(compress(of_device[id(backend)], map(index.__eq__, places))) for index, backend in enumerate(backends)
-        )
-        return devices, sum(compress(host, map((-1).__eq__, places)))
+        on_host, devices, host = self._by_kind(settings, None), [0] * len(backends), 0
+        rules = {id(backend): backend for backend in backends}
+        sizes = {key: self._by_kind(settings, backend) for key, backend in rules.items()}
+        for place, kind, count in self.alike.counts(placement):
+            if place == HOST or not settings.kv_offload:
+                host += count * on_host[kind]
+            else:
+                devices[place] += count * sizes[id(backends[place])][kind]
+        return tuple(devices), host
 
 
 def refusal(spec: ModelSpec, settings: RunSettings, flash_attn_possible: bool) -> str | None:
@@ -134,8 +132,7 @@ def refusal(spec: ModelSpec, settings: RunSettings, flash_attn_possible: bool) -
     if spec.architecture in RESERVED_AS_ONE and tokens % streams:
         return f"the engine stops on {spec.architecture} when -np {streams} does not divide -ub {tokens}; give -kvu"
     type_k, type_v = BY_NAME[settings.cache_type_k.lower()], BY_NAME[settings.cache_type_v.lower()]
-    latent = any(layer.attention == "latent" for layer in spec.layers)
-    if latent and type_k is not type_v:
+    if type_k is not type_v and any(layer.attention == "latent" for layer in spec.layers):
         return "a latent (MLA) cache keeps keys only, so -ctk and -ctv must be equal; give both the same type"
     off = settings.flash_attn == "off" or spec.flash_attn_forced_off
     if type_v.is_quantized and off:
@@ -144,10 +141,11 @@ def refusal(spec: ModelSpec, settings: RunSettings, flash_attn_possible: bool) -
         return "a quantized V cache needs flash attention, which is off; give -fa on, or -ctv f16"
     if off or not flash_attn_possible or not (type_k.is_quantized or type_v.is_quantized):
         return None
-    for layer in spec.layers:
-        if layer.attention == "none":
+    heads = dict.fromkeys([(layer.head_size_k, layer.head_size_v, layer.attention) for layer in spec.layers])
+    for size_k, size_v, attention in heads:
+        if attention == "none":
             continue
-        for kind, size, side in ((type_k, layer.head_size_k, "k"), (type_v, layer.head_size_v, "v")):
+        for kind, size, side in ((type_k, size_k, "k"), (type_v, size_v, "v")):
             if kind.is_quantized and size % kind.block_elements:
                 block = kind.block_elements
                 return f"head size {size} is no multiple of {kind.name}'s block of {block}; give -ct{side} f16"

@@ -24,6 +24,7 @@ from advisor.memory.graph import (
     UnmodelledGraphError,
     compute_bytes,
     flash_attention,
+    flash_resolves,
 )
 from advisor.memory.placement import Overrides
 from advisor.memory.types import Interval
@@ -60,6 +61,7 @@ class ComputeModel:
         self._known: dict[tuple[object, ...], Sizes] = {}
         self._anchors = Anchors()
         self._flash: dict[tuple[object, ...], bool] = {}
+        self._shares: dict[tuple[float, bool], float] = {}
         self._last: tuple[Any, Any, Any, tuple[GraphSettings, GraphPlacement]] | None = None  # asked, and its values
 
     @contextmanager
@@ -81,6 +83,12 @@ class ComputeModel:
         if self._like is not None:  # it depends on heads and cache types
             return self._like.flash_attn(settings, placement, overrides, exact=exact)
         graph_settings, graph_placement = self.values(settings, placement, overrides)
+        if not self.graph.modelled:
+            return settings.flash_attn != "off"
+        if settings.flash_attn != "auto":
+            plain = flash_resolves(self.hyper, graph_settings, graph_placement, self._backends)
+            if plain is not None:
+                return plain
         key = (graph_settings._replace(n_ctx=0, n_ctx_seq=0), graph_placement)
         alike = (key[0], frozenset(graph_placement.layers), bool(graph_placement.overrides))
         known = self._flash.get(key)
@@ -146,20 +154,20 @@ class ComputeModel:
             return self._last[3]
         values = (
             GraphSettings(
-                n_ctx=settings.n_ctx,
-                n_ctx_seq=settings.n_ctx_seq,
-                n_batch=settings.n_batch,
-                n_ubatch=settings.n_ubatch,
-                n_seq=settings.n_parallel,
-                unified=settings.kv_unified,
-                flash=settings.flash_attn,
-                type_k=BY_NAME[settings.cache_type_k].id,
-                type_v=BY_NAME[settings.cache_type_v].id,
-                swa_full=settings.swa_full,
-                kv_offload=settings.kv_offload,
-                op_offload=settings.op_offload,
-                n_outputs=settings.n_outputs,
-                n_rollback=settings.n_rollback,
+                settings.n_ctx,
+                settings.n_ctx_seq,
+                settings.n_batch,
+                settings.n_ubatch,
+                settings.n_parallel,
+                settings.kv_unified,
+                settings.flash_attn,
+                BY_NAME[settings.cache_type_k].id,
+                BY_NAME[settings.cache_type_v].id,
+                settings.swa_full,
+                settings.kv_offload,
+                settings.op_offload,
+                settings.n_outputs,
+                settings.n_rollback,
             ),
             GraphPlacement(len(self._backends), tuple(placement), overrides.patterns),
         )
@@ -186,14 +194,17 @@ class ComputeModel:
 
     def _interval(self, value: int, backend: BackendRules | None, least: float = 0.0) -> Interval:
         """The bounds that the architecture, the backend and the build leave; `least` = no narrower than that share."""
-        spread = self._engine.spread
-        spec = self._spec
-        known = spread["unmodelled" if not spec.graph_modelled else spec.confidence]
-        share = max(known, self._engine.compute_spread, least)
-        if backend is not None and not backend.measured:
-            share = max(share, spread["unmeasured_backend"])
-        if self._engine.confidence != "measured":
-            share = max(share, spread["extrapolated_build"])
+        key = (least, backend is not None and not backend.measured)
+        share = self._shares.get(key)
+        if share is None:
+            spread, spec = self._engine.spread, self._spec
+            known = spread["unmodelled" if not spec.graph_modelled else spec.confidence]
+            share = max(known, self._engine.compute_spread, least)
+            if key[1]:
+                share = max(share, spread["unmeasured_backend"])
+            if self._engine.confidence != "measured":
+                share = max(share, spread["extrapolated_build"])
+            self._shares[key] = share
         return Interval(int(value / (1 + share)), value, int(value * (1 + share)))
 
     def _rough(

@@ -11,10 +11,10 @@ from advisor.host import Device
 from advisor.memory.cache import CacheTable
 from advisor.memory.compute import ComputeModel
 from advisor.memory.engine_spec import BackendRules, EngineSpec
+from advisor.memory.parcels import tensor_device_bytes
 from advisor.memory.placement import HOST, Overrides
 from advisor.memory.plan import Planner
 from advisor.memory.types import Extra, Interval
-from advisor.memory.weights import tensor_device_bytes
 from advisor.model.beside import Adapter, BesideTensor, Encoder, Projector
 from advisor.model.spec import ModelSpec
 from advisor.records import NamedTuple

@@ -6,9 +6,10 @@ Source: llama.cpp b11434 src/llama-model.cpp, load_tensors (get_layer_buft_list)
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import pairwise
 from struct import pack, unpack
 
 from advisor.errors import UsageError
@@ -38,8 +39,12 @@ def place_layers(settings: RunSettings, n_layer_all: int, free_bytes: Sequence[i
     weights = list(shares[:n_devices]) if shares and any(shares) else [float(free) for free in free_bytes]
     weights += [0.0] * (n_devices - len(weights))
     bounds = _cumulative(weights)
-    placed = [min(bisect_right(bounds, at), n_devices - 1) for at in _fractions(active)]
-    return (*(HOST,) * first, *placed)
+    fractions, placed = _fractions(active), (HOST,) * first
+    if not all(a <= b for a, b in pairwise(bounds)):  # shares below nothing
+        return (*placed, *(min(bisect_right(bounds, at), n_devices - 1) for at in fractions))
+    for device, bound in enumerate(bounds[:-1]):
+        placed += (device,) * (first + bisect_left(fractions, bound) - len(placed))
+    return placed + (n_devices - 1,) * (n_layer_all + 1 - len(placed))
 
 
 @lru_cache(maxsize=1024)
@@ -64,9 +69,11 @@ def _cumulative(weights: Sequence[float]) -> list[float]:
     return [_f32(value / total) for value in sums]
 
 
+_EXPERTS = re.compile(EXPERTS)
 _OF_ONE_BLOCK = re.compile(r"blk\\?\.(\d+)\\?\.[\w.\\]+")  # nothing that could find another one
 
 
+@lru_cache(maxsize=1024)
 def one_block(pattern: str) -> int | None:
     """The number of the only block whose tensors a pattern can find, None where that is not plain to see."""
     found = _OF_ONE_BLOCK.fullmatch(pattern)
@@ -87,7 +94,6 @@ class Overrides:
             self._rules.append((pattern, _buffer_index(override.buffer, device_ids)))
         self.blocks = frozenset(one_block(override.pattern) for override in settings.tensor_overrides)
         self.any = bool(self._rules) or self._n_cpu_moe > 0
-        self._experts = re.compile(EXPERTS)
         self.buffers = tuple(index for _, index in self._rules)  # of each -ot rule, in their order
         self.patterns = _patterns(settings, self.buffers)
 
@@ -97,7 +103,7 @@ class Overrides:
 
     def is_expert(self, name: str) -> bool:
         """Whether --cpu-moe would move a tensor of this name."""
-        return self._experts.search(name) is not None
+        return _EXPERTS.search(name) is not None
 
     def target(self, name: str, block: int) -> int | None:
         """Device index or HOST for an overridden tensor, None for the others. The first match wins."""
@@ -113,9 +119,14 @@ def _patterns(settings: RunSettings, indexes: Sequence[int]) -> tuple[tuple[str,
     """(regular expression, device index) pairs, in the order in which the first match wins."""
     patterns = [(override.pattern, index) for override, index in zip(settings.tensor_overrides, indexes, strict=True)]
     if settings.n_cpu_moe:
-        blocks = "|".join(str(block) for block in range(settings.n_cpu_moe))
-        patterns.append((rf"blk\.({blocks}){EXPERTS}", HOST))
+        patterns.append((_experts_before(settings.n_cpu_moe), HOST))
     return tuple(patterns)
+
+
+@lru_cache(maxsize=256)
+def _experts_before(n_blocks: int) -> str:
+    blocks = "|".join([str(block) for block in range(n_blocks)])
+    return rf"blk\.({blocks}){EXPERTS}"
 
 
 def _buffer_index(buffer: str, device_ids: Sequence[str]) -> int:

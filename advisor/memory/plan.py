@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import add
 from typing import TYPE_CHECKING
 
 from advisor.ggml_types import BY_NAME
@@ -10,9 +11,11 @@ from advisor.host import Device
 from advisor.memory.cache import CacheTable, refusal
 from advisor.memory.compute import ComputeModel
 from advisor.memory.engine_spec import EngineSpec
+from advisor.memory.parcels import Parcels
 from advisor.memory.placement import HOST, Overrides, one_block, place_layers
 from advisor.memory.types import DevicePlan, HostPlan, Interval, MemoryPlan
-from advisor.memory.weights import Parcels, WeightBytes, WeightTable
+from advisor.memory.weights import WeightBytes, WeightTable
+from advisor.model.alike import Alike
 from advisor.model.spec import ModelSpec
 from advisor.settings import RunSettings
 
@@ -50,8 +53,9 @@ class Planner:
         self._alone: dict[int, Planner] = {}  # per device, for split mode none
 
     def share(self, other: Planner) -> None:
-        """Share what is known of the weights with a planner of the same model and engine for other devices."""
+        """Share what is known of weights and cache with a planner of the same model and engine for other devices."""
         self._table.parcels = self._layer_table.parcels = other._table.parcels
+        self._cache = other._cache
         self.compute.share(other.compute)
 
     def _place(self, settings: RunSettings) -> tuple[tuple[int, ...], Overrides, WeightBytes]:
@@ -95,18 +99,18 @@ class Planner:
             overhead, overhead_source = self._overhead(index) if used else (nothing, "rules")
             plans.append(
                 DevicePlan(
-                    id=device.id,
-                    weights_bytes=weights.devices[index],
-                    cache_bytes=cache[index],
-                    compute=computes[index],
-                    overhead_bytes=overhead.value,
-                    layers=(first, first + count - 1) if count else None,
-                    n_layers=count,
-                    has_output=placement[spec.n_layer_all] == index,
-                    source="formula",
-                    overhead=overhead,
-                    overhead_source=overhead_source,
-                    extras=mine,
+                    device.id,
+                    weights.devices[index],
+                    cache[index],
+                    computes[index],
+                    overhead.value,
+                    (first, first + count - 1) if count else None,
+                    count,
+                    placement[spec.n_layer_all] == index,
+                    "formula",
+                    overhead,
+                    overhead_source,
+                    mine,
                 )
             )
         refused, server_extras = self._said_of(settings, flash)
@@ -140,7 +144,8 @@ class Planner:
         if known is None:
             refused = refusal(self._spec, settings, flash) or self._rows_refusal(settings)
             nothing = {"prompt_cache_bytes": 0, "context_checkpoints_bytes": 0}
-            extras = _extras(self._spec, settings, self._engine) if self._server else nothing
+            fills = self._server and self._spec.answers  # what embeds goes on with no prompt
+            extras = _extras(self._cache.alike, settings, self._engine) if fills else nothing
             if settings.split_mode in ("row", "tensor") and refused is None:
                 from advisor.memory.split import split_refusal
 
@@ -198,7 +203,7 @@ class Planner:
             if block is not None and away <= block < count and override.buffer == "CPU":
                 weights[block] -= self.matched_bytes(block, override.pattern)
         cache = (*cache, *(0,) * (count - len(cache)))  # blocks that do not run, and the output
-        return (*(0,) * first, *(a + b for a, b in zip(weights[first:], cache[first:], strict=True)))
+        return (*(0,) * first, *map(add, weights[first:], cache[first:]))
 
     def matched_bytes(self, block: int, pattern: str) -> int:
         """What the tensors of a block that an override finds take on a GPU."""
@@ -285,18 +290,17 @@ def checkpoints_of_slot(settings: RunSettings, engine: EngineSpec) -> int:
     return max(int(engine.server["context_checkpoints"] if asked is None else asked), 0)
 
 
-def _extras(spec: ModelSpec, settings: RunSettings, engine: EngineSpec) -> dict[str, int]:
+def _extras(blocks: Alike, settings: RunSettings, engine: EngineSpec) -> dict[str, int]:
     """Host memory that the server fills over time: saved prompts, and checkpoints of what cannot be rewound."""
     per_sequence = 0
-    for layer in spec.layers:
-        per_sequence += 4 * (layer.recurrent_conv + layer.recurrent_state)
+    for number, blocks_alike in blocks.totals():
+        layer = blocks.kinds[number]
+        per_sequence += blocks_alike * 4 * (layer.recurrent_conv + layer.recurrent_state)
         if layer.has_cache and layer.n_window and not settings.swa_full:
             cells = min(settings.n_ctx_seq, layer.n_window + settings.n_ubatch)
             for name, width in ((settings.cache_type_k, layer.k_width), (settings.cache_type_v, layer.v_width)):
                 kind = BY_NAME[name.lower()]
-                per_sequence += cells * width // kind.block_elements * kind.block_bytes
-    if not spec.answers:  # no prompt is gone on with
-        return {"prompt_cache_bytes": 0, "context_checkpoints_bytes": 0}
+                per_sequence += blocks_alike * (cells * width // kind.block_elements * kind.block_bytes)
     count = checkpoints_of_slot(settings, engine)
     ram = settings.beside.cache_ram_mib
     return {

@@ -104,9 +104,9 @@ def shortfalls(plan: MemoryPlan, budget: Budget) -> tuple[Shortfall, ...]:
     """Every place where `plan` exceeds `budget`, the worst first. Unified memory is counted once, on the host."""
     found = []
     for device, limit in zip(plan.devices, budget.devices, strict=True):
-        over = device.planned_bytes - limit.usable_bytes
-        if device.planned_bytes and over > 0:
-            found.append(Shortfall(device.id, over + limit.below_margin_bytes))
+        need = device.planned_bytes
+        if need and need > limit.usable_bytes:
+            found.append(Shortfall(device.id, need - limit.usable_bytes + limit.below_margin_bytes))
     over = host_over_bytes(plan, budget)
     if over > 0:
         found.append(Shortfall("host", over))

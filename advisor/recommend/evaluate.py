@@ -1,6 +1,8 @@
 """One candidate judged: its plan, whether it fits, how fast it is, and its cost for the intent."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from advisor.host import HostSnapshot
@@ -237,17 +239,16 @@ def deal(layer_bytes: Sequence[int], room_bytes: Sequence[int]) -> list[int]:
     counts = [0] * len(room_bytes)
     if not total or not rooms:
         return counts
-    ends, end = [], 0
-    for room in room_bytes:
-        end += room
-        ends.append(end * total / rooms)
-    at, device, last = 0, 0, len(ends) - 1
-    for n_bytes in layer_bytes:
-        middle = at + n_bytes / 2
-        while device < last and middle >= ends[device]:
-            device += 1
-        counts[device] += 1
-        at += n_bytes
+    ends = list(accumulate(layer_bytes))
+    dealt = 0
+    for device, room in enumerate(accumulate(room_bytes[:-1])):
+        limit = room * total / rooms
+        behind = bisect_left(ends, limit, dealt)  # of this layer the middle decides
+        if behind < len(ends) and ends[behind] - layer_bytes[behind] / 2 < limit:
+            behind += 1
+        counts[device] = behind - dealt
+        dealt = behind
+    counts[-1] = len(ends) - dealt
     return counts
 
 
@@ -263,16 +264,15 @@ def overfull(layer_bytes: Sequence[int], counts: Sequence[int], room_bytes: Sequ
 
 def evenest(layer_bytes: Sequence[int], room_bytes: Sequence[int]) -> list[int] | None:
     """Counts with which the device that is filled most is filled least, None where not all layers find room."""
+    ends = list(accumulate(layer_bytes))
 
     def filled_to(share: float) -> list[int] | None:
         counts, at = [], 0
         for room in room_bytes:
-            left, start = share * room, at
-            while at < len(layer_bytes) and layer_bytes[at] <= left:
-                left -= layer_bytes[at]
-                at += 1
+            start = at
+            at = bisect_right(ends, share * room + (ends[at - 1] if at else 0), at)
             counts.append(at - start)
-        return counts if at == len(layer_bytes) else None
+        return counts if at == len(ends) else None
 
     best, low, high = filled_to(1.0), 0.0, 1.0
     for _ in range(_EVEN_STEPS if best is not None else 0):

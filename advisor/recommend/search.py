@@ -73,6 +73,7 @@ class Search:
             kv_unified=wishes.pinned.kv_unified if wishes.pinned.kv_unified is not None else False,
         )
         self._kinds: dict[int, tuple[str, ...]] | None = None
+        self._chain: Chain  # any one, made with them
         self._most: dict[tuple[tuple[str, str], int], int] = {}
         self._settled = self._base.flash_attn is not None or not evaluator.host.devices
 
@@ -208,7 +209,8 @@ class Search:
             base = base._replace(n_ubatch=n_ubatch)
         if self._kinds is None:
             self._kinds = {} if self.wishes.whole_blocks else expert_kinds(self.spec)
-        return chain_of(self.spec, base, self.wishes.pinned, self._kinds)
+            self._chain = chain_of(self.spec, base, self.wishes.pinned, self._kinds)
+        return self._chain._replace(base=base)
 
     def split(self, pair: tuple[str, str], n_ctx: int, n_ubatch: int | None, near: int | None = None) -> Border | None:
         """As much as possible on the GPUs at this context: experts leave first, then whole layers."""

@@ -59,9 +59,7 @@ class SpeedModel:
         depth = max(min(turn.depth_tokens, plan.settings.n_ctx_seq - turn.answer_tokens), 0)
         decode = self.decode(plan, depth, available_ram_bytes)
         cached = self.cache_reads(plan, depth + turn.prompt_tokens // 2)[HOST][0]
-        prefill = prefill_of(
-            self._spec, self._facts, self.constants, plan, turn.prompt_tokens, depth, cached, available_ram_bytes
-        )
+        prefill = prefill_of(self._facts, self.constants, plan, turn.prompt_tokens, depth, cached, available_ram_bytes)
         read_s, answer_s = turn.prompt_tokens * prefill.seconds, turn.answer_tokens * decode.seconds
         turn_spread = (read_s * prefill.spread + answer_s * decode.spread) / ((read_s + answer_s) or 1.0)
         return Speed(
@@ -133,11 +131,12 @@ class SpeedModel:
 
     def _steps(self, plan: MemoryPlan, index: int, extra: float) -> float:
         """Steps of the blocks on a device: one a block, `extra` more for experts and for a recurrent state."""
-        return sum(
-            1 + extra * experts + extra * state
-            for (experts, state), place in zip(self._facts.steps, plan.placement, strict=False)
-            if place == index
-        )
+        blocks, steps = self._facts.blocks, 0.0
+        for place, kind, count in blocks.counts(plan.placement):
+            if place == index:
+                layer = blocks.kinds[kind]
+                steps += count * (1 + extra * (layer.n_ff_expert > 0) + extra * (layer.recurrent_state > 0))
+        return steps
 
     def _slow_stacks(self, plan: MemoryPlan, index: int, types: tuple[str, ...]) -> int:
         return sum(
@@ -154,11 +153,13 @@ class SpeedModel:
         if known is None:
             n_bytes = [0] * (len(self.constants.devices) + 1)
             flops = [0.0] * len(n_bytes)
-            for layer in self._spec.layers:
-                at = plan.placement[layer.il] if settings.kv_offload else HOST
-                n_bytes[at] += cache_read_bytes(layer, settings, depth)
+            blocks = self._facts.blocks
+            for place, kind, count in blocks.counts(plan.placement):
+                layer = blocks.kinds[kind]
+                at = place if settings.kv_offload else HOST
+                n_bytes[at] += count * cache_read_bytes(layer, settings, depth)
                 if layer.attention == "latent":
-                    flops[at] += attention_flops(layer, depth)
+                    flops[at] += count * attention_flops(layer, depth)
             known = self._reads[key] = tuple(zip(n_bytes, flops, strict=True))
         return known
 

@@ -4,7 +4,6 @@ from math import ceil
 
 from advisor.memory.placement import HOST
 from advisor.memory.types import MemoryPlan
-from advisor.model.spec import ModelSpec
 from advisor.records import NamedTuple
 from advisor.speed.constants import Constants, DeviceConstants
 from advisor.speed.reads import ModelFacts, attention_flops
@@ -29,7 +28,7 @@ class _Work(NamedTuple):
 
 
 def prefill_of(
-    spec: ModelSpec, facts: ModelFacts, constants: Constants, plan: MemoryPlan, prompt_tokens: int, depth: int,
+    facts: ModelFacts, constants: Constants, plan: MemoryPlan, prompt_tokens: int, depth: int,
     host_cache_bytes: int, available_ram_bytes: int,
 ) -> Prefill:  # fmt: skip
     """A prompt of `prompt_tokens` (0 = one batch) with `depth` tokens before it.
@@ -39,7 +38,7 @@ def prefill_of(
     prompt = prompt_tokens or plan.settings.n_ubatch
     batch = min(plan.settings.n_ubatch, prompt)
     batches = ceil(prompt / batch) / prompt  # per token
-    work = _work_of(spec, facts, plan, depth + prompt // 2)
+    work = _work_of(facts, plan, depth + prompt // 2)
     seconds = spread = 0.0
     for index, device in enumerate(constants.devices):
         computing = _products(facts, work.dense[index], work.experts[index], device, batch)
@@ -85,14 +84,14 @@ def _products(facts: ModelFacts, dense: float, experts: float, device: DeviceCon
     return 2 * (dense * facts.dense_parameters + experts * slower * facts.expert_parameters) / device.flops
 
 
-def _work_of(spec: ModelSpec, facts: ModelFacts, plan: MemoryPlan, depth: int) -> _Work:
-    n_devices, n_blocks = len(plan.devices), len(spec.layers)
+def _work_of(facts: ModelFacts, plan: MemoryPlan, depth: int) -> _Work:
+    n_devices, n_blocks = len(plan.devices), len(facts.blocks.of_layer)
     counts = [0] * (n_devices + 1)
     attention = [0.0] * (n_devices + 1)
-    for layer in spec.layers:
-        at = plan.placement[layer.il]
-        counts[at] += 1
-        attention[at if plan.settings.kv_offload else HOST] += attention_flops(layer, depth)
+    for at, kind, count in facts.blocks.counts(plan.placement):
+        counts[at] += count
+        flops = attention_flops(facts.blocks.kinds[kind], depth)
+        attention[at if plan.settings.kv_offload else HOST] += count * flops
     # blocks whose experts alone are on the host are taken evenly from the GPUs
     kept = 1 - plan.host_expert_blocks / facts.expert_blocks if facts.expert_blocks else 1.0
     dense = [count / n_blocks for count in counts]

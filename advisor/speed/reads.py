@@ -3,6 +3,7 @@
 from advisor.ggml_types import BY_NAME, GGML_TYPES, row_bytes
 from advisor.memory.placement import HOST
 from advisor.memory.types import MemoryPlan
+from advisor.model.alike import Alike
 from advisor.model.spec import LayerSpec, ModelSpec
 from advisor.records import NamedTuple
 from advisor.settings import RunSettings
@@ -17,7 +18,7 @@ class ModelFacts(NamedTuple):
     used_share: float  # of the experts, by one token
     input_bytes: int  # looked up by row on the CPU, never read whole
     expert_stacks: dict[tuple[int, str], int]  # (block, type name) -> expert tensors
-    steps: tuple[tuple[bool, bool], ...]  # per block: has experts, has a recurrent state
+    blocks: Alike
 
 
 def facts_of(spec: ModelSpec) -> ModelFacts:
@@ -47,7 +48,7 @@ def facts_of(spec: ModelSpec) -> ModelFacts:
         used_share=used,
         input_bytes=input_bytes,
         expert_stacks=stacks,
-        steps=tuple((layer.n_ff_expert > 0, layer.recurrent_state > 0) for layer in spec.layers),
+        blocks=Alike(spec.layers),
     )
 
 

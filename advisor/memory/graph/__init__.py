@@ -33,6 +33,7 @@ __all__ = [
     "UnmodelledGraphError",
     "compute_bytes",
     "flash_attention",
+    "flash_resolves",
 ]
 
 

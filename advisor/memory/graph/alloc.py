@@ -15,6 +15,7 @@ from advisor.memory.graph.tensor import (
     NO_PLACE,
     Q4_0,
     Q8_0,
+    Extents,
     Tensor,
     n_bytes,
     n_elements,
@@ -42,48 +43,31 @@ class FreeList:
 
     def take(self, size: int) -> int:
         """Offset of a block of `size` bytes (already aligned): the tightest hole, else the open end."""
+        at = [0]
+        run((self,), ((True, 0, 0, 0, size),), at)
+        return at[0]
+
+    def give(self, offset: int, size: int) -> None:
+        """Return a block and merge it with its neighbours."""
+        run((self,), ((False, 0, 0, 0, size),), [offset])
+
+    def take_in_order(self, size: int) -> int:
+        """As the engine comes by the holes."""
         sizes = self.sizes
         last = best = len(sizes) - 1
-        if self.odd:
-            best_size = UNBOUNDED
-            for i in range(last):
-                if size <= sizes[i] <= best_size:
-                    best_size, best = sizes[i], i
-        elif last:
-            tightest = min([hole for hole in sizes if hole >= size])  # the open end is the largest
-            while sizes[best] != tightest:  # of equal ones the last
-                best -= 1
+        best_size = UNBOUNDED
+        for i in range(last):
+            if size <= sizes[i] <= best_size:
+                best_size, best = sizes[i], i
         offset = self.offsets[best]
         self.offsets[best] = offset + size
         sizes[best] -= size
         if sizes[best] == 0:
             del sizes[best], self.offsets[best]
-        if offset + size > self.high:
-            self.high = offset + size
+        self.high = max(self.high, offset + size)
         return offset
 
-    def give(self, offset: int, size: int) -> None:
-        """Return a block and merge it with its neighbours."""
-        offsets, sizes = self.offsets, self.sizes
-        self.odd = self.odd or not size
-        if self.odd:
-            self._give_in_order(offset, size)
-            return
-        after = bisect_left(offsets, offset)
-        joins_next = after < len(offsets) and offsets[after] == offset + size
-        if after and offsets[after - 1] + sizes[after - 1] == offset:
-            sizes[after - 1] += size
-            if joins_next:
-                sizes[after - 1] += sizes[after]
-                del sizes[after], offsets[after]
-        elif joins_next:
-            offsets[after] = offset
-            sizes[after] += size
-        else:
-            offsets.insert(after, offset)
-            sizes.insert(after, size)
-
-    def _give_in_order(self, offset: int, size: int) -> None:
+    def give_in_order(self, offset: int, size: int) -> None:
         """Merge with the neighbours as the engine comes by them."""
         offsets, sizes = self.offsets, self.sizes
         end = offset + size
@@ -115,18 +99,28 @@ class BufferRule:
     attention keeps f16 copies of a cache of another type behind its result.
     """
 
-    __slots__ = ("alignment", "row_multiple", "scratch")
+    __slots__ = ("_known", "alignment", "row_multiple", "scratch")
 
     def __init__(self, alignment: int, row_multiple: int = 0, scratch: bool = False) -> None:
         self.alignment = alignment
         self.row_multiple = row_multiple
         self.scratch = scratch
+        self._known: dict[tuple[int, Extents], int] = {}  # of contiguous tensors
 
     def size(self, t: Tensor) -> int:
         """Bytes the buffer reserves for `t`, aligned."""
+        if t.nb is None and t.op != "FLASH_ATTN_EXT":
+            key = (t.type, t.ne)
+            size = self._known.get(key)
+            if size is None:
+                size = self._known[key] = self._padded(t, n_bytes(t))
+            return size
         size = n_bytes(t)
         if self.scratch and t.op == "FLASH_ATTN_EXT":
             size = attention_bytes(t, size)
+        return self._padded(t, size)
+
+    def _padded(self, t: Tensor, size: int) -> int:
         multiple = self.row_multiple
         if multiple and BLOCK[t.type] > 1 and t.ne[0] % multiple:
             size += row_size(t.type, multiple - t.ne[0] % multiple)
@@ -175,6 +169,7 @@ def trace(
     """The events of a graph given in execution order, a backend set on each tensor; `cuts`: ascending node indices."""
     events: list[Event] = []
     add = events.append
+    sizes = [rule.size for rule in rules]
     n_blocks = 0
 
     def allocate(t: Tensor, backend: int) -> None:
@@ -185,20 +180,15 @@ def trace(
                 # a view is never "own" memory, so only a parent that holds memory itself can be taken over
                 if s.allocated and not s.is_output and s.n_children == 1 and s.n_views == 0 and same_layout(t, s):
                     t.buffer, t.block = s.buffer, s.block
-                    t.size = rules[s.buffer].size(t)
+                    t.size = sizes[s.buffer](t)
                     s.allocated = False
                     if s.size > t.size:
                         add((False, t.buffer, t.block, t.size, s.size - t.size))
                     return
         t.buffer, t.block = backend, n_blocks
-        t.size = rules[backend].size(t)
-        add((True, backend, n_blocks, 0, t.size))
+        t.size = size = sizes[backend](t)
+        add((True, backend, n_blocks, 0, size))
         n_blocks += 1
-
-    def free(t: Tensor) -> None:
-        if not t.is_output:
-            add((False, t.buffer, t.block, 0, t.size))
-            t.allocated = False
 
     for t in leaves:
         if not t.allocated:
@@ -216,21 +206,24 @@ def trace(
     begin = 0
     for end in (*cuts, len(nodes)):
         for t in nodes[begin:end]:
-            for s in t.src:
+            src = t.src
+            for s in src:
                 if not s.allocated and s.place == NO_PLACE and s.root is None:
                     allocate(s, t.backend)
-            if t.root is None and not t.allocated:
+            if not t.allocated and t.root is None:
                 allocate(t, t.backend)
-            for s in t.src:
+            for s in src:
                 s.n_children -= 1
-                if s.n_children == 0 and s.n_views == 0:
+                if not s.n_children and not s.n_views:
                     root = s.root
                     if root is not None:
                         root.n_views -= 1
-                        if root.n_views == 0 and root.n_children == 0 and root.allocated:
-                            free(root)
-                    elif s.allocated:
-                        free(s)
+                        if root.n_views or root.n_children:
+                            continue
+                        s = root
+                    if s.allocated and not s.is_output:
+                        add((False, s.buffer, s.block, 0, s.size))
+                        s.allocated = False
         marks.append(len(events))
         begin = end
     return Trace(events, marks[:-1], n_blocks)
@@ -247,12 +240,7 @@ class Buffers:
 
     def run(self, events: Sequence[Event]) -> None:
         """Do what the events say."""
-        lists, at = self.lists, self.at
-        for takes, buffer, block, shift, size in events:
-            if takes:
-                at[block] = lists[buffer].take(size)
-            else:
-                lists[buffer].give(at[block] + shift, size)
+        run(self.lists, events, self.at)
 
     def state(self) -> State:
         """The free lists, to compare and to come back to; the widest moment is not part of it."""
@@ -266,6 +254,52 @@ class Buffers:
     def high(self) -> list[int]:
         """Bytes per backend at the widest moment so far."""
         return [free.high for free in self.lists]
+
+
+def run(lists: Sequence[FreeList], events: Sequence[Event], at: list[int]) -> None:
+    """Do what the events say to the free lists; `at`: where each memory block lies. In one piece, being done so often.
+
+    A block of nothing is taken and given in the engine's own order, and so is everything once one came back.
+    """
+    for takes, buffer, block, shift, size in events:
+        free = lists[buffer]
+        if free.odd or not size:
+            if takes:
+                at[block] = free.take_in_order(size)
+            else:
+                free.odd = True
+                free.give_in_order(at[block] + shift, size)
+            continue
+        offsets, sizes = free.offsets, free.sizes
+        if takes:
+            best = len(sizes) - 1
+            tightest = sizes[best]  # the open end is the largest
+            for i, hole in enumerate(sizes):
+                if size <= hole <= tightest:  # of equal ones the last
+                    best, tightest = i, hole
+            offset = at[block] = offsets[best]
+            if tightest == size:
+                del sizes[best], offsets[best]
+            else:
+                offsets[best] = offset + size
+                sizes[best] = tightest - size
+            if offset + size > free.high:
+                free.high = offset + size
+            continue
+        offset = at[block] + shift
+        after = bisect_left(offsets, offset)
+        joins_next = after < len(offsets) and offsets[after] == offset + size
+        if after and offsets[after - 1] + sizes[after - 1] == offset:
+            sizes[after - 1] += size
+            if joins_next:
+                sizes[after - 1] += sizes[after]
+                del sizes[after], offsets[after]
+        elif joins_next:
+            offsets[after] = offset
+            sizes[after] += size
+        else:
+            offsets.insert(after, offset)
+            sizes.insert(after, size)
 
 
 def same_layout(a: Tensor, b: Tensor) -> bool:

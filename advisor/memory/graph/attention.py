@@ -37,7 +37,7 @@ class Attention(Parts):
         fused = self.weight("attn_qkv", il)
         if fused is not None:
             qkv = mul_mat(fused, x)
-            b = self.weight("attn_qkv.bias", il)
+            b = self.bias("attn_qkv", il)
             if b is not None:
                 qkv = same("ADD", qkv, b)
             if self.h.real("attention.clamp_kqv"):

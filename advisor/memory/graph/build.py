@@ -4,6 +4,7 @@ Facts from llama-graph.cpp and llama-kv-cache.cpp of llama.cpp b11434.
 """
 
 from advisor.memory.graph.model import CPU, HOST_NAMES, GraphModel, GraphPlacement, GraphSettings, Hyper
+from advisor.memory.graph.reduce import matched_blocks
 from advisor.memory.graph.sched import Graph
 from advisor.memory.graph.tensor import (
     BLOCK,
@@ -68,6 +69,12 @@ class Parts:
             (model.expression(p), self.cpu if device == CPU else device) for p, device in placement.overrides
         ]
         self.layer_ids = layer_ids
+        # tensors of blocks that lie elsewhere; the first pattern that finds one decides
+        self.moved: dict[str, int] = {}
+        for pattern, device in placement.overrides:
+            for il, names in matched_blocks(model, pattern).items():
+                for name in names:
+                    self.moved.setdefault(f"blk.{il}.{name}", self.cpu if device == CPU else device)
         self.out_ids: Tensor | None = None
         self.score_bias: Tensor | None = None  # added to the scores of the attention being built
         self.pos: Tensor | None = None
@@ -91,6 +98,10 @@ class Parts:
             info = self.model.tensors[found]
             t = self._leaf(found, info[0], info[1], self.place_in(found, il) if il >= 0 else self.place(found))
         return t
+
+    def bias(self, name: str, il: int = -1) -> Tensor | None:
+        """The bias that goes with a weight."""
+        return self.weight(name + ".bias", il) if name in self.model.biased else None
 
     def need(self, name: str, il: int = -1) -> Tensor:
         """As `weight`, for a tensor the architecture cannot do without."""
@@ -118,7 +129,7 @@ class Parts:
 
     def place_in(self, name: str, il: int) -> int:
         """Backend whose memory holds a weight of block `il`."""
-        home = self.overridden(name) if self.overrides else None
+        home = self.moved.get(name)
         if home is not None:
             return home
         return self.cpu if name.endswith("nextn.embed_tokens.weight") else self.backend(il)
@@ -268,7 +279,7 @@ class Parts:
         self, x: Tensor, name: str, il: int, layer_norm: bool | None = None, pin: bool = True, home: int = -1
     ) -> Tensor:
         """Normalise and apply weight and bias where they exist; `home`: the block it is tied to, if not `il`."""
-        w, b = self.weight(name, il), self.weight(name + ".bias", il)
+        w, b = self.weight(name, il), self.bias(name, il)
         if layer_norm is None:
             layer_norm = self.layer_norm or (b is not None and not self.style.rms_norm)
         cur = Tensor("NORM" if layer_norm else "RMS_NORM", F32, x.ne, [x])
@@ -284,7 +295,7 @@ class Parts:
     def linear(self, name: str, x: Tensor, il: int = -1) -> Tensor:
         """A projection with its bias, if any."""
         cur = mul_mat(self.need(name, il), x)
-        b = self.weight(name + ".bias", il)
+        b = self.bias(name, il)
         return cur if b is None else same("ADD", cur, b)
 
     def rope(self, x: Tensor, il: int, factors: bool = True) -> Tensor:

@@ -80,7 +80,7 @@ class Builder(Attention):
         gating = (h.whole("expert_gating_func") or style.moe_gating) if style.moe_gating_key else style.moe_gating
         if logits is None:
             logits = mul_mat(self.need("ffn_gate_inp", il), x)
-        b = self.weight("ffn_gate_inp.bias", il)
+        b = self.bias("ffn_gate_inp", il)
         if b is not None:
             logits = same("ADD", logits, b)
         probs = logits if gating == 3 else same("SOFT_MAX" if gating == 1 else "UNARY", logits)
@@ -144,7 +144,7 @@ class Builder(Attention):
 
     def _expert(self, name: str, x: Tensor, chosen: Tensor, il: int) -> Tensor:
         cur = mul_mat_id(self.need(name, il), x, chosen)
-        b = self.weight(name + ".bias", il)
+        b = self.bias(name, il)
         return cur if b is None else same("ADD_ID", cur, b, chosen)
 
     def _group_choice(self, choice: Tensor, groups: int, n: int) -> Tensor:

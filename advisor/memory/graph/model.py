@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from advisor.memory.graph.sched import Traced
 
 CPU = -1
+_AROUND = re.compile(r"^(enc\.|dec\.)?blk\.\d+\.|\.bias$")
 
 
 class GraphModel:
@@ -23,8 +24,8 @@ class GraphModel:
     """
 
     __slots__ = (
-        "arch", "expressions", "flash", "in_blocks", "keys", "kinds", "lookups_first", "matches", "meta", "modelled",
-        "n_vocab", "outside", "reductions", "style", "tensors", "traces", "window", "windowed",
+        "arch", "biased", "expressions", "flash", "in_blocks", "keys", "kinds", "lookups_first", "matches", "meta",
+        "modelled", "n_vocab", "outside", "reductions", "style", "tensors", "traces", "window", "windowed",
     )  # fmt: skip
 
     def __init__(
@@ -49,6 +50,8 @@ class GraphModel:
         self.arch = str(meta["general.architecture"])
         # what estimates of the same model share; filled when first asked for
         self.keys: dict[tuple[str, int], str] = {}
+        # within a block or outside: names that have a bias somewhere
+        self.biased = frozenset([_AROUND.sub("", name) for name in tensors if name.endswith(".bias")])
         self.kinds: dict[str, list[int]] = {}
         self.matches: dict[str, dict[int, tuple[str, ...]]] = {}
         self.in_blocks: list[tuple[int, str, tuple[int, ...], int]] = []

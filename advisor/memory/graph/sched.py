@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from advisor.memory.graph.alloc import BufferRule, Buffers, Trace, trace
 from advisor.memory.graph.chain import run_blocks
+from advisor.memory.graph.support import CHOOSY
 from advisor.memory.graph.tensor import NO_PLACE, VIEW_OPS, Tensor
 from advisor.records import NamedTuple
 
@@ -119,7 +120,7 @@ class Scheduler:
 
     def supports(self, backend: int, t: Tensor) -> bool:
         """Whether `backend` can run `t`."""
-        return backend == self.cpu or self.gpu_supports(backend, t)
+        return t.op not in CHOOSY or backend == self.cpu or self.gpu_supports(backend, t)
 
     def assign(self, graph: Graph) -> None:
         """Passes 1 to 4: a backend for every node and source."""
@@ -165,7 +166,7 @@ class Scheduler:
                 home = s.place if self.supports(s.place, t) else NO_PLACE
                 if self.op_offload and home == self.cpu and batch_size(t) >= OFFLOAD_MIN_BATCH:
                     for b in range(self.cpu):
-                        if self.gpu_supports(b, t):
+                        if self.supports(b, t):
                             return b
                 return home
         return NO_PLACE
@@ -177,7 +178,7 @@ class Scheduler:
                 current = t.backend
                 if current == cpu and not any_backend:
                     current = NO_PLACE
-            elif current != NO_PLACE and self.supports(current, t):
+            elif current != NO_PLACE and (t.op not in CHOOSY or self.supports(current, t)):
                 t.backend = current
 
     def _best(self, t: Tensor) -> int:

@@ -8,6 +8,8 @@ from advisor.memory.engine_spec import BackendRules
 from advisor.memory.graph.model import CPU, GraphPlacement, GraphSettings, Hyper
 from advisor.memory.graph.tensor import BLOCK, NAMES, Tensor
 
+CHOOSY = frozenset(("FLASH_ATTN_EXT", "GET_ROWS"))  # all operations that a GPU may refuse, see `supports`
+
 
 def supports(devices: Sequence[BackendRules]) -> Callable[[int, Tensor], bool]:
     """The question whether device number `backend` runs a node."""

@@ -1,0 +1,195 @@
+"""A model's weights summed into parcels that always lie together, and these over blocks that follow each other."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from advisor.ggml_types import GGML_TYPES, row_bytes
+from advisor.memory.engine_spec import BackendRules, EngineSpec
+from advisor.memory.placement import Overrides
+from advisor.model.spec import ModelSpec, WeightTensor
+from advisor.records import NamedTuple
+from advisor.settings import RunSettings
+from advisor.units import round_up
+
+
+def tensor_device_bytes(n_bytes: int, ggml_type: int, ne0: int, backend: BackendRules) -> int:
+    """What one tensor takes on a device: bytes, row padding of odd quantised rows, alignment."""
+    kind = GGML_TYPES[ggml_type]
+    multiple = backend.quantized_row_multiple
+    if multiple and kind.is_quantized and ne0 % multiple:
+        n_bytes += row_bytes(kind, multiple - ne0 % multiple)
+    return round_up(n_bytes, backend.alignment_bytes)
+
+
+def on_device(tensor: WeightTensor, backend: BackendRules) -> int:
+    """The same of a tensor of the file."""
+    return tensor_device_bytes(tensor.n_bytes, tensor.ggml_type, tensor.shape[0] if tensor.shape else 1, backend)
+
+
+class Parcel(NamedTuple):
+    """Tensors that always lie together: of one place, block and kind, under the same -ot rule."""
+
+    place: str
+    block: int
+    expert: bool  # --n-cpu-moe moves them
+    rule: int | None  # number of the -ot rule that they follow
+    has_experts: bool  # of which one token reads a share
+    device_bytes: Mapping[int, int]  # what they take on a device, by the identity of its backend
+    host_bytes: int
+    token_bytes: int  # read for one token
+    repack_bytes: int
+    spans: tuple[tuple[int, int, int], ...]  # (shard, first, last byte) of what is not repacked
+
+
+class Sums:
+    """The parcels of every block, those before block i summed at i; without -ot rules. Experts and others apart."""
+
+    def __init__(self, parcels: Sequence[Parcel], n_blocks: int, keys: Iterable[int]) -> None:
+        self.keys = {key: at for at, key in enumerate(keys)}
+        self.rest = [parcel for parcel in parcels if parcel.place != "block" or not 0 <= parcel.block < n_blocks]
+        self.own: dict[int, list[Parcel]] = {}
+        for parcel in parcels:
+            if parcel.place == "block":
+                self.own.setdefault(parcel.block, []).append(parcel)
+        self.others = self._summed(n_blocks, experts=False)
+        self.experts = self._summed(n_blocks, experts=True)
+
+    def _summed(self, n_blocks: int, *, experts: bool) -> "list[Row]":
+        n = len(self.keys)
+        device, host, token, repack, with_experts = [0] * n, 0, 0, 0, 0
+        spans: dict[int, tuple[int, int]] = {}
+        rows = [Row(tuple(device), 0, 0, 0, 0, {})]
+        for block in range(n_blocks):
+            mine = [parcel for parcel in self.own.get(block, ()) if parcel.expert == experts]
+            for parcel in mine:
+                for key, at in self.keys.items():
+                    device[at] += parcel.device_bytes[key]
+                host, token, repack = host + parcel.host_bytes, token + parcel.token_bytes, repack + parcel.repack_bytes
+                spans = widened(spans, parcel.spans)
+            with_experts += any(parcel.has_experts for parcel in mine)
+            rows.append(Row(tuple(device), host, token, repack, with_experts, spans))
+        return rows
+
+
+class Row(NamedTuple):
+    """What the blocks before one take together."""
+
+    device: tuple[int, ...]  # by kind of backend
+    host: int
+    token: int
+    repack: int
+    with_experts: int
+    spans: Mapping[int, tuple[int, int]]  # shard -> first and last byte of what is not repacked
+
+
+def widened(
+    spans: Mapping[int, tuple[int, int]], more: Iterable[tuple[int, int, int]]
+) -> dict[int, tuple[int, int]]:  # fmt: skip
+    """Spans that reach over others too."""
+    found = dict(spans)
+    for shard, first, end in more:
+        known = found.get(shard, (first, end))
+        found[shard] = (min(known[0], first), max(known[1], end))
+    return found
+
+
+def stretches(placement: Sequence[int], without: Iterable[int]) -> list[tuple[int, int, int]]:
+    """(place, first block, behind the last) of blocks that follow each other on one device, without some blocks."""
+    found = []
+    begin = 0
+    for place, blocks in groupby(placement):
+        end = begin + len(list(blocks))
+        for block in sorted(block for block in without if begin <= block < end):
+            found.append((place, begin, block))
+            begin = block + 1
+        found.append((place, begin, end))
+        begin = end
+    return found
+
+
+class Parcels:
+    """A model's weights summed into parcels, for whatever devices; `engine` owns the backends' rules."""
+
+    def __init__(self, spec: ModelSpec, engine: EngineSpec) -> None:
+        self._spec, self._engine = spec, engine
+        self._used_share = spec.n_expert_used / spec.n_expert if spec.n_expert else 1.0
+        self._known: dict[tuple[object, ...], list[Parcel]] = {}
+        self._sums: dict[tuple[object, ...], Sums] = {}
+        self._in_block: dict[int, list[WeightTensor]] = {}
+
+    def in_block(self, block: int) -> Sequence[WeightTensor]:
+        """The tensors of a block."""
+        if not self._in_block:
+            for tensor in self._spec.tensors:
+                if tensor.place == "block":
+                    self._in_block.setdefault(tensor.block, []).append(tensor)
+        return self._in_block.get(block, ())
+
+    def sums(self, settings: RunSettings, backends: Sequence[BackendRules]) -> Sums:
+        """All of them without -ot rules, summed."""
+        kinds = {id(backend): backend for backend in backends}
+        key = (settings.repack and not backends, *kinds)
+        known = self._sums.get(key)
+        if known is None:
+            plain = settings._replace(tensor_overrides=())
+            parcels = self.of(plain, Overrides(plain, ()), backends)
+            known = self._sums[key] = Sums(parcels, self._spec.n_layer_all, kinds)
+        return known
+
+    def of(
+        self, settings: RunSettings, overrides: Overrides, backends: Sequence[BackendRules],
+        blocks: frozenset[int | None] | None = None,
+    ) -> list[Parcel]:  # fmt: skip
+        """All of them under the -ot rules of `settings`, or those of some `blocks`."""
+        repacks = settings.repack and not backends
+        kinds = {id(backend): backend for backend in backends}
+        key = (repacks, tuple(kinds), tuple([override.pattern for override in settings.tensor_overrides]), blocks)
+        known = self._known.get(key)
+        if known is None:
+            groups: dict[tuple[object, ...], list[WeightTensor]] = {}
+            tensors: Iterable[WeightTensor] = self._spec.tensors
+            if blocks is not None:
+                tensors = [tensor for block in blocks if block is not None for tensor in self.in_block(block)]
+            for tensor in tensors:
+                if tensor.place != "skipped":
+                    rule = overrides.rule(tensor.name)
+                    expert = self._spec.n_expert > 0 and overrides.is_expert(tensor.name)
+                    block = tensor.block if expert or tensor.place == "block" else -1
+                    group = (tensor.place, block, expert, rule, "exps." in tensor.name)
+                    groups.setdefault(group, []).append(tensor)
+            known = [self._parcel(group, tensors, kinds, repacks=repacks) for group, tensors in groups.items()]
+            self._known[key] = known
+        return known
+
+    def _parcel(
+        self, group: tuple[Any, ...], tensors: Sequence[WeightTensor], kinds: Mapping[int, BackendRules], *,
+        repacks: bool,
+    ) -> Parcel:  # fmt: skip
+        place, block, expert, rule, has_experts = group
+        align, share = self._engine.cpu_alignment_bytes, self._used_share if has_experts else 1.0
+        repacked = {tensor.name for tensor in tensors if repacks and _repacked(tensor, self._engine)}
+        kept = [(t.shard, t.offset, t.offset + t.n_bytes) for t in tensors if t.name not in repacked]
+        return Parcel(
+            place=place,
+            block=block,
+            expert=expert,
+            rule=rule,
+            has_experts=has_experts,
+            device_bytes={
+                key: sum([on_device(tensor, backend) for tensor in tensors]) for key, backend in kinds.items()
+            },
+            host_bytes=sum([round_up(tensor.n_bytes, align) for tensor in tensors]),
+            token_bytes=0 if place == "input" else sum([int(tensor.n_bytes * share) for tensor in tensors]),
+            repack_bytes=sum(round_up(tensor.n_bytes, align) for tensor in tensors if tensor.name in repacked),
+            spans=tuple((shard, first, end) for shard, (first, end) in widened({}, kept).items()),
+        )
+
+
+def _repacked(tensor: WeightTensor, engine: EngineSpec) -> bool:
+    """CPU_REPACK takes plain matrices and stacks of experts; lookup tables and other 3-D tensors stay as they are."""
+    if tensor.place == "input" or not (len(tensor.shape) == 2 or "exps" in tensor.name):
+        return False
+    return (
+        GGML_TYPES[tensor.ggml_type].name in engine.repack_types and tensor.shape[1] % engine.repack_row_multiple == 0
+    )
