@@ -28,7 +28,8 @@ def plan_jointly(
     def evaluator_for(member: Member, host: HostSnapshot, limits: Budget, like: Evaluator | None) -> Evaluator:
         return planner.evaluator(member.spec, member.beside, host, limits, like)
 
-    return plan_together(members, planner.host, planner.budget(planner.host), evaluator_for, planner.policy, quants)
+    settled = [one._replace(wishes=planner.settled(one.wishes, one.spec, one.intent)) for one in members]
+    return plan_together(settled, planner.host, planner.budget(planner.host), evaluator_for, planner.policy, quants)
 
 
 def options_of(planner: Planner, answer: Together, mode: str = "exact") -> list[list[tuple[str, str]] | None]:

@@ -16,7 +16,9 @@ from advisor.recommend.policy import Intent, parse_policy
 from advisor.recommend.recommend import recommend
 from advisor.recommend.recommendation import Recommendation
 from advisor.recommend.search import Search, Wishes
+from advisor.recommend.warn import rounded_note
 from advisor.speed import SpeedModel
+from advisor.units import round_up
 
 
 class Planner:
@@ -72,11 +74,17 @@ class Planner:
         `smaller`: say what smaller quantizations would do where not everything fits the GPUs, which takes a moment.
         """
         quants = self._app.quant_rules if smaller else None
+        asked = wishes.pinned.n_ctx
+        wishes = self.settled(wishes, spec, intent)
+        n_ctx = wishes.pinned.n_ctx
 
         def placed(some: Wishes) -> tuple[Recommendation, HostSnapshot]:
-            return recommend_on(
+            answer, host = recommend_on(
                 self.host, lambda host: self.evaluator(spec, beside, host), self.policy, intent, some, quants
             )
+            if asked and n_ctx and asked != n_ctx:
+                answer = answer._replace(warnings=(rounded_note(asked, n_ctx), *answer.warnings))
+            return answer, host
 
         if beside is None or not self.host.devices:
             return placed(wishes)
@@ -92,7 +100,7 @@ class Planner:
         self, spec: ModelSpec, intent: Intent, wishes: Wishes, host: HostSnapshot, beside: Beside | None = None
     ) -> Search:
         """The search on exactly the GPUs of `host`, for whoever wants more of it than the best answer."""
-        return Search(self.evaluator(spec, beside, host), self.policy, intent, wishes)
+        return Search(self.evaluator(spec, beside, host), self.policy, intent, self.settled(wishes, spec, intent))
 
     def least_cost(self, spec: ModelSpec, intent: Intent, wishes: Wishes) -> float:
         """No answer for `spec` costs less; 0 where nothing is known without searching."""
@@ -112,7 +120,23 @@ class Planner:
     ) -> Recommendation:
         """The best answer on exactly the GPUs of `host` within `limits`."""
         evaluator = self.evaluator(spec, beside, host, limits)
-        return recommend(evaluator, self.policy, intent, wishes, self._app.quant_rules)
+        return recommend(evaluator, self.policy, intent, self.settled(wishes, spec, intent), self._app.quant_rules)
+
+    def settled(self, wishes: Wishes, spec: ModelSpec, intent: Intent) -> Wishes:
+        """The wishes as they will be written: a micro-batch for embeddings, a context that the engine need not round.
+
+        Rounded later, a context below the batch would make the batch another in the plan than in the command.
+        """
+        pinned = wishes.pinned
+        if not spec.answers:
+            from advisor.recommend.embedding import with_whole_texts
+
+            pinned = with_whole_texts(pinned, spec, wishes.max_n_ctx)
+        if pinned.n_ctx and pinned.n_ctx < (pinned.n_batch or self.engine.defaults["n_batch"]):
+            slots = 1 if pinned.kv_unified else pinned.n_parallel or intent.n_parallel or 1
+            rounded = round_up(max(pinned.n_ctx // slots, 1), self.engine.defaults["context_padding"]) * slots
+            pinned = pinned._replace(n_ctx=rounded)
+        return wishes._replace(pinned=pinned) if pinned != wishes.pinned else wishes
 
     def options(
         self, answer: Recommendation, spec: ModelSpec, host: HostSnapshot, wishes: Wishes, mode: str = "exact"
@@ -125,7 +149,7 @@ class Planner:
             mode=mode,
             n_layer_all=spec.n_layer_all,
             margin_bytes=max((limit.margin_bytes for limit in answer.budget.devices), default=0),
-            embeds=spec.family == "encoder",
+            embeds=not spec.answers,
             only_devices=len(host.devices) < len(self.host.devices),
             cache_ram_mib=caches.cache_ram_mib,
             n_ctx_checkpoints=caches.n_ctx_checkpoints,

@@ -186,7 +186,7 @@ class WhatGpu:
         return any(candidate.market == SHARED or each.device != "host" for each in short)
 
     def _rate(self, speed: Speed) -> float:
-        return (speed.decode_tokens_per_s if self._spec.has_logits else speed.prefill_tokens_per_s).value
+        return (speed.decode_tokens_per_s if self._spec.answers else speed.prefill_tokens_per_s).value
 
     def _host(self, candidate: _Candidate, count: int) -> HostSnapshot:
         return given_host([candidate.spec] * count, False, None, self._base, self._table)

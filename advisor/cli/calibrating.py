@@ -229,7 +229,7 @@ def small_model(app: App, reports: Sequence[StoreReport]) -> ModelSpec | None:
     for _, path in sorted(sizes)[:_MODELS_LOOKED_AT]:
         with contextlib.suppress(ModelError):
             spec = app.model(app.header(path))
-            if spec.arch_rule and spec.has_logits and spec.family != "encoder":
+            if spec.arch_rule and spec.answers:
                 return spec
     return None
 

@@ -86,7 +86,7 @@ def command(words: tuple[str, ...], **values: Any) -> int:
     summary = screen.wrap(summarize(spec, judged, speed, verdict))
     lines = [*headline(spec, host, budget, screen), "", *(screen.paint(line, "bold", color) for line in summary), ""]
     lines += memory_lines(judged.plan, budget, screen)
-    lines += ["", screen.paint("Speed", "bold"), *speed_line(speed, screen, answers=spec.has_logits)]
+    lines += ["", screen.paint("Speed", "bold"), *speed_line(speed, screen, answers=spec.answers)]
     if notes:
         lines += ["", screen.paint("Mind", "bold"), *note_lines(notes, screen, "!", "yellow")]
     if ignored:

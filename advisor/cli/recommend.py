@@ -130,7 +130,7 @@ def command(models: tuple[str, ...], **values: Any) -> int:
     if pinned.mmproj or pinned.draft_model:  # where they were put, what follows keeps them
         offload = at.mmproj_offload if pinned.mmproj else pinned.mmproj_offload
         wishes = wishes._replace(
-            pinned=pinned._replace(mmproj_offload=offload, draft_n_gpu_layers=at.draft_n_gpu_layers)
+            pinned=wishes.pinned._replace(mmproj_offload=offload, draft_n_gpu_layers=at.draft_n_gpu_layers)
         )
     if values["verify"]:
         from advisor.cli.verify_answer import verify_answer
@@ -198,7 +198,7 @@ def command(models: tuple[str, ...], **values: Any) -> int:
         more = siblings_shape(family, better, sibling_command)
         more |= {"explain": explained_shape(why)} if why is not None else {}
         kept = planner.limited(answer, wishes)
-        print_json(answer, spec, host, engine, values["tool"], line, app.rules.digest(), more, kept)
+        print_json(answer, spec, host, engine, values["tool"], line, options, app.rules.digest(), more, kept)
     else:
         from advisor.cli.render_recommend import render_recommendation
         from advisor.cli.terminal import Screen

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from advisor.cli import shapes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from advisor.cli.siblings import Family
     from advisor.host import HostSnapshot
@@ -20,14 +20,17 @@ if TYPE_CHECKING:
 
 def print_json(
     answer: Recommendation, spec: ModelSpec, host: HostSnapshot, engine: EngineSpec, tool: str, line: str | None,
-    digest: str, more: dict[str, Any], kept: dict[str, int],
+    options: Sequence[tuple[str, str]], digest: str, more: dict[str, Any], kept: dict[str, int],
 ) -> None:  # fmt: skip
-    """Print the answer; `line`: the command, `more`: keys that were asked for, `kept` as shapes.host_shape takes it."""
+    """Print the answer.
+
+    `line` and `options`: the command, `more`: keys that were asked for, `kept` as shapes.host_shape takes it.
+    """
     document = {
         "schema": "advisor.recommend/1",
         "model": shapes.model_shape(spec),
         "engine": shapes.engine_shape(engine, tool),
-        "settings": shapes.settings_shape(answer.chosen.plan),
+        "settings": shapes.settings_shape(answer.chosen.plan, options),
         "devices": shapes.devices_shape(answer.chosen.plan, answer.budget, host),
         "host": shapes.host_shape(answer.chosen.plan, answer.budget, kept),
         "speed": shapes.speed_shape(answer.speed),

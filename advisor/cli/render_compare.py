@@ -123,7 +123,7 @@ def _gpu(column: Column) -> str:
 
 
 def _speed(column: Column) -> str:
-    if not column.spec.has_logits:
+    if not column.spec.answers:
         return "-"
     unsure = " (?)" if column.answer.speed.confidence == "low" else ""
     return _number(column.answer.speed.decode_tokens_per_s.value) + unsure
@@ -131,7 +131,7 @@ def _speed(column: Column) -> str:
 
 def _range(column: Column) -> str:
     rate = column.answer.speed.decode_tokens_per_s
-    return f"{_number(rate.low)} to {_number(rate.high)}" if column.spec.has_logits else "-"
+    return f"{_number(rate.low)} to {_number(rate.high)}" if column.spec.answers else "-"
 
 
 def _number(value: float) -> str:

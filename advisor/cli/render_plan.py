@@ -52,7 +52,7 @@ def _device_lines(device: DevicePlan, limit: DeviceBudget, width: int, screen: S
         ("backend", device.overhead_bytes, "yellow", "B"),
         ("beside", device.extras_bytes, "green", "X"),
     ]
-    over = device.planned_bytes - limit.usable_bytes
+    over = device.planned_bytes - limit.usable_bytes + limit.below_margin_bytes
     sizes = f"{format_bytes(device.planned_bytes)} of {format_bytes(limit.free_bytes)}"
     verdict = screen.paint(f"{format_bytes(over)} too much", "red", "bold") if over > 0 and device.planned_bytes else (
         f"{format_bytes(max(-over, 0))} to spare, {format_bytes(limit.margin_bytes)} kept free"

@@ -82,7 +82,7 @@ def _pace(row: Row, spec: ModelSpec) -> str:
     if row.fit is None:
         return ""
     speed = row.fit.speed
-    return pace_text(speed) if spec.has_logits else f"about {speed.prefill_tokens_per_s.value:,.0f} tokens/s"
+    return pace_text(speed) if spec.answers else f"about {speed.prefill_tokens_per_s.value:,.0f} tokens/s"
 
 
 def _rows(table: Table, spec: ModelSpec, screen: Screen) -> list[str]:
@@ -96,7 +96,7 @@ def _rows(table: Table, spec: ModelSpec, screen: Screen) -> list[str]:
             cells.append([mark, row.name, "", "", "-", "", "", kld])
             continue
         fit = row.fit
-        speed = fit.speed.decode_tokens_per_s if spec.has_logits else fit.speed.prefill_tokens_per_s
+        speed = fit.speed.decode_tokens_per_s if spec.answers else fit.speed.prefill_tokens_per_s
         cells.append(
             [
                 mark, clean(row.name, 30), format_bytes(row.weights_bytes or 0), f"{row.bits_per_weight or 0:.2f}",

@@ -22,7 +22,7 @@ def render_recommendation(
     summary = screen.wrap(answer.summary, "")
     lines += ["", *(screen.paint(line, "bold", _COLORS[answer.verdict]) for line in summary), ""]
     lines += memory_lines(answer.chosen.plan, answer.budget, screen)
-    lines += ["", screen.paint("Speed", "bold"), *speed_line(answer.speed, screen, answers=spec.has_logits)]
+    lines += ["", screen.paint("Speed", "bold"), *speed_line(answer.speed, screen, answers=spec.answers)]
     if answer.contexts.rows and any(row.points for row in answer.contexts.rows):
         lines += ["", *context_lines(answer.contexts, screen)]
     bullet = screen.symbol("·", "-")

@@ -93,13 +93,13 @@ class RememberingPlanner:
         if plan.refused is not None:
             return Answer(problem=f"{asked.engine.name} refuses this model: {plan.refused}.")
         if found.verdict == "does_not_fit":
-            return Answer("does_not_fit", answers=spec.has_logits, summary=found.summary)
+            return Answer("does_not_fit", answers=spec.answers, summary=found.summary)
         reach = [row.max_n_ctx for row in found.contexts.rows if row.max_n_ctx is not None]
         longest = max([*reach, plan.settings.n_ctx_seq])
         return Answer(
             found.verdict,
             min(longest, spec.n_ctx_train) if spec.n_ctx_train else longest,
-            spec.has_logits,
+            spec.answers,
             settings_shape(plan),
             speed_shape(found.speed),
             found.summary,

@@ -39,9 +39,11 @@ def engine_shape(engine: EngineSpec, tool: str) -> dict[str, Any]:
     return {"name": engine.name, "build": engine.build, "tool": tool, "confidence": engine.confidence}
 
 
-def settings_shape(plan: MemoryPlan) -> dict[str, Any]:
-    """Settings as they run."""
+def settings_shape(plan: MemoryPlan, options: Sequence[tuple[str, str]] = ()) -> dict[str, Any]:
+    """Settings as they run; `options`: the server's own, which limit what it keeps in system memory."""
     s = plan.settings
+    told = dict(options)
+    limits = {"cache_ram_mib": "cache-ram", "n_ctx_checkpoints": "ctx-checkpoints"}
     return {
         "n_ctx": s.n_ctx,
         "n_ctx_seq": s.n_ctx_seq,
@@ -64,6 +66,7 @@ def settings_shape(plan: MemoryPlan) -> dict[str, Any]:
         "mmap": s.mmap,
         "n_rollback": s.n_rollback,
         **_beside_shape(s.beside),
+        **{name: int(told[option]) for name, option in limits.items() if option in told},
     }
 
 

@@ -70,7 +70,7 @@ def answer_together(models: tuple[str, ...], values: dict[str, Any]) -> int:
 
         from advisor.cli.together_json import together_shape
 
-        document = together_shape(answer, engine, values["tool"], host, lines, app.rules.digest())
+        document = together_shape(answer, engine, values["tool"], host, lines, chosen, app.rules.digest())
         print(json.dumps(document, indent=2))
     else:
         from advisor.cli.render_together import render_together

@@ -15,9 +15,10 @@ from advisor.together.types import Member, Seat, Together
 
 
 def together_shape(
-    answer: Together, engine: EngineSpec, tool: str, host: HostSnapshot, lines: Sequence[str | None], digest: str
-) -> dict[str, Any]:
-    """The whole document. `lines`: each member's command line."""
+    answer: Together, engine: EngineSpec, tool: str, host: HostSnapshot, lines: Sequence[str | None],
+    options: Sequence[Sequence[tuple[str, str]] | None], digest: str,
+) -> dict[str, Any]:  # fmt: skip
+    """The whole document. `lines` and `options`: each member's command line, and the options in it."""
     names = [member.name for member in answer.members]
     return {
         "schema": "advisor.together/1",
@@ -36,7 +37,8 @@ def together_shape(
         ],
         **_machine(answer, host),
         "models": [
-            _member(member, seat, line) for member, seat, line in zip(answer.members, answer.seats, lines, strict=True)
+            _member(member, seat, line, of or ())
+            for member, seat, line, of in zip(answer.members, answer.seats, lines, options, strict=True)
         ],
         "warnings": shapes.notes_shape(answer.notes),
         "rulebook": digest,
@@ -69,7 +71,7 @@ def _machine(answer: Together, host: HostSnapshot) -> dict[str, Any]:
     return {"devices": devices, "host": ram}
 
 
-def _member(member: Member, seat: Seat | None, line: str | None) -> dict[str, Any]:
+def _member(member: Member, seat: Seat | None, line: str | None, options: Sequence[tuple[str, str]]) -> dict[str, Any]:
     nothing = dict.fromkeys(("settings", "devices", "host", "speed", "verdict", "reasons", "warnings", "fixes"))
     shape: dict[str, Any] = {
         "name": member.name,
@@ -82,7 +84,7 @@ def _member(member: Member, seat: Seat | None, line: str | None) -> dict[str, An
     if seat is not None:
         answer = seat.answer
         shape |= {
-            "settings": shapes.settings_shape(answer.chosen.plan),
+            "settings": shapes.settings_shape(answer.chosen.plan, options),
             "devices": shapes.devices_shape(answer.chosen.plan, answer.budget, seat.host),
             "host": shapes.host_shape(answer.chosen.plan, answer.budget),
             "speed": shapes.speed_shape(answer.speed),

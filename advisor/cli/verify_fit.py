@@ -220,7 +220,7 @@ def _rows(report: FitReport) -> list[list[str]]:
         needs = [{one.id: one.planned_bytes for one in plan.devices}.get(device.id, 0) for plan in plans]
         rows.append([device.id, *(format_bytes(need) if need else "unused" for need in needs)])
     rows.append(["host", *(format_bytes(plan.host.planned_bytes) for plan in plans)])
-    rates = [side.speed.decode_tokens_per_s if spec.has_logits else side.speed.prefill_tokens_per_s for side in sides]
+    rates = [side.speed.decode_tokens_per_s if spec.answers else side.speed.prefill_tokens_per_s for side in sides]
     rows.append(["tokens/s", *(f"{rate.value:,.1f}" for rate in rates)])
     rows.append(["seconds a turn", *(f"{side.turn_s:,.1f}" for side in sides)])
     return rows

@@ -34,6 +34,7 @@ SCHEMA: dict[str, object] = {
             "lookups_first": "bool",
             "equal_cache_types": ["str"],
             "row_split": ["str"],
+            "no_tensor_split": ["str"],
             "compute_spread": "number",
             "server_reserves_every_row": "bool",
             "has_load_mode": "bool",
@@ -180,6 +181,7 @@ class EngineSpec(NamedTuple):
     repack_row_multiple: int
     backends: Mapping[str, BackendRules]
     row_split: frozenset[str]  # backends that split the rows of a matrix over GPUs
+    no_tensor_split: frozenset[str]  # architectures that -sm tensor refuses
 
 
 def parse_engine(document: Mapping[str, Any], build: int | None = None) -> EngineSpec:
@@ -216,6 +218,7 @@ def parse_engine(document: Mapping[str, Any], build: int | None = None) -> Engin
             for name, table in document["backends"].items()
         },
         row_split=frozenset(entry["row_split"]),
+        no_tensor_split=frozenset(entry["no_tensor_split"]),
     )
 
 

@@ -150,7 +150,12 @@ class Planner:
         if known is None:
             refused = refusal(self._spec, settings, flash) or self._rows_refusal(settings)
             nothing = {"prompt_cache_bytes": 0, "context_checkpoints_bytes": 0}
-            extras = _extras(self._cache.alike, settings, self._engine) if self._server else nothing
+            fills = self._server and self._spec.answers  # what embeds goes on with no prompt
+            extras = _extras(self._cache.alike, settings, self._engine) if fills else nothing
+            if settings.split_mode in ("row", "tensor") and refused is None:
+                from advisor.memory.split import split_refusal
+
+                refused = split_refusal(self._spec, settings, self._engine, self._backends)
             known = self._said[key] = (refused or self._draft_refusal(settings), extras)
         return known
 

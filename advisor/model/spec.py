@@ -6,6 +6,8 @@ from advisor.gguf_header.types import Value
 from advisor.model.style import Style
 from advisor.records import NamedTuple
 
+POOLING_LAST, POOLING_RANK = 3, 4  # of llama_pooling_type
+
 
 class WeightTensor(NamedTuple):
     """One tensor of the file with the place the engine gives it.
@@ -89,3 +91,14 @@ class ModelSpec(NamedTuple):
     notes: tuple[str, ...]  # oddities worth telling
     metadata: Mapping[str, Value]  # the header's own
     mtp_layers: tuple[LayerSpec, ...] = ()  # the NextN blocks behind the others, when they are loaded
+
+    @property
+    def pooling(self) -> int:
+        """How the states of a text become one vector (llama.h, llama_pooling_type); 0 = they do not."""
+        value = self.metadata.get(f"{self.architecture}.pooling_type")
+        return value if isinstance(value, int) and 0 <= value <= POOLING_RANK else 0
+
+    @property
+    def answers(self) -> bool:
+        """Whether it writes text; others give vectors or scores."""
+        return self.has_logits and self.family != "encoder" and not self.pooling

@@ -55,9 +55,11 @@ def server_options(
     options.append(("parallel", str(settings.n_parallel)))
     if settings.kv_unified:
         options.append(("kv-unified", ""))
-    if settings.n_batch != min(engine.defaults["n_batch"], settings.n_ctx):
+    usual = engine.defaults["n_batch"]
+    if settings.n_batch != (usual if embeds else min(usual, settings.n_ctx)):
         options.append(("batch-size", str(settings.n_batch)))
-    if settings.n_ubatch != engine.defaults["n_ubatch"]:
+    usual = engine.defaults["n_ubatch"]
+    if settings.n_ubatch != (usual if embeds else min(usual, settings.n_batch)):
         options.append(("ubatch-size", str(settings.n_ubatch)))
     if settings.swa_full and not engine.defaults["swa_full"]:
         options.append(("swa-full", ""))

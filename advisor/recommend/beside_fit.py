@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from advisor.recommend.engine_fit import MARGIN_BYTES, Fitted, as_good, engine_fit
-from advisor.recommend.evaluate import Judged
+from advisor.recommend.evaluate import Judged, lack
 from advisor.recommend.recommendation import Recommendation
 from advisor.recommend.rungs import Figures, rate_of
-from advisor.recommend.said import Said, capital, say, sentence
+from advisor.recommend.said import Said, capital, say, sentence, written
 from advisor.recommend.search import Search
 from advisor.recommend.words import cache_name
 from advisor.records import NamedTuple
@@ -102,15 +102,42 @@ def _choices(search: Search, fit: Side, ours: Side, leave: bool) -> list[Said]:
     if leave:
         text = "leaving it to the engine is fine: {fit_n_ctx} tokens, a turn takes {fit_turn_s}; "
         return [sentence(say(text + "here {our_n_ctx} tokens, {our_turn_s}", **values))]
-    text = "{our_n_ctx} tokens of context instead of fit's {fit_n_ctx}; a turn takes {our_turn_s} instead of "
+    text = "{our_n_ctx} tokens of context instead of fit's {fit_n_ctx}; a turn "
     if fit.n_ctx == ours.n_ctx:
-        text = "with the same {our_n_ctx} tokens of context a turn takes {our_turn_s} instead of "
-    choices = say(text + "{fit_turn_s}, {our_tokens_per_s} instead of {fit_tokens_per_s}", **values)
+        text = "with the same {our_n_ctx} tokens of context a turn "
+    turns, rates = (_told(values, f"our_{name}", f"fit_{name}") for name in ("turn_s", "tokens_per_s"))
+    same_turns, same_rates = turns[0] == turns[1], rates[0] == rates[1]
+    if same_turns and same_rates:
+        text += "is as fast, {our_turn_s}, {our_tokens_per_s}"
+    else:
+        text += "takes {our_turn_s} " + ("with both" if same_turns else "instead of {fit_turn_s}")
+        text += ", {our_tokens_per_s} " + ("with both" if same_rates else "instead of {fit_tokens_per_s}")
+    choices = say(text, **values)
     percent = round(100 * (fit.cost / ours.cost - 1))
     words = (
         "all in all {percent} % better for {intent}" if percent >= 0 else "all in all {percent} % dearer for {intent}"
     )
-    return [sentence(choices, say(words, percent=abs(percent), intent=search.intent.name))]
+    why = _derived(search, fit, ours)
+    return [sentence(choices, say(words + why.text, percent=abs(percent), intent=search.intent.name, **why.figures))]
+
+
+def _told(values: Figures, *names: str) -> list[str]:
+    """Figures as they will stand in the sentence."""
+    return [written(name, float(values[name])) for name in names]
+
+
+def _derived(search: Search, fit: Side, ours: Side) -> Said:
+    """What fit's cost is a multiple of ours by, as the end of a template with its figures; nothing where by no part."""
+    rules = (search.intent, search.policy, search.spec.n_ctx_train)
+    factors = {"turn_factor": fit.turn_s / ours.turn_s, "context_factor": lack(fit.n_ctx, *rules)}
+    factors["context_factor"] /= lack(ours.n_ctx, *rules)
+    factors["rest_factor"] = fit.cost / ours.cost / (factors["turn_factor"] * factors["context_factor"])
+    words = {
+        "turn_factor": "for the turn", "context_factor": "for the context", "rest_factor": "for cache and micro-batch"
+    }  # fmt: skip
+    shown = {name: round(value, 2) for name, value in factors.items() if f"{value:.2f}" != "1.00"}
+    parts = [f"{{{name}}} {words[name]}" for name in shown]
+    return Said(f" (fit's cost is ours x {' x '.join(parts)})" if parts else "", shown)
 
 
 def _beside(search: Search, fit: Side, ours: Side, over_bytes: int) -> list[Said]:

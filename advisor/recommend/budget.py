@@ -20,6 +20,11 @@ class DeviceBudget(NamedTuple):
     private_bytes: int  # of a unified device: what is not system RAM (an APU's carve-out)
     backend: str = "cuda"
 
+    @property
+    def below_margin_bytes(self) -> int:
+        """What is lacking of that which must stay free before anything is planned."""
+        return max(self.margin_bytes - self.free_bytes, 0)
+
 
 class Budget(NamedTuple):
     """The machine's limits for one model."""
@@ -91,7 +96,8 @@ def shared_bytes(plan: MemoryPlan, budget: Budget) -> int:
 
 def host_over_bytes(plan: MemoryPlan, budget: Budget) -> int:
     """How far system memory is overdrawn by the host's own part and the GPUs'; negative is to spare."""
-    return plan.host.planned_bytes + shared_bytes(plan, budget) - budget.ram_usable_bytes
+    below_margin = max(budget.ram_margin_bytes - budget.ram_available_bytes, 0)
+    return plan.host.planned_bytes + shared_bytes(plan, budget) - budget.ram_usable_bytes + below_margin
 
 
 def shortfalls(plan: MemoryPlan, budget: Budget) -> tuple[Shortfall, ...]:
@@ -100,7 +106,7 @@ def shortfalls(plan: MemoryPlan, budget: Budget) -> tuple[Shortfall, ...]:
     for device, limit in zip(plan.devices, budget.devices, strict=True):
         need = device.planned_bytes
         if need and need > limit.usable_bytes:
-            found.append(Shortfall(device.id, need - limit.usable_bytes))
+            found.append(Shortfall(device.id, need - limit.usable_bytes + limit.below_margin_bytes))
     over = host_over_bytes(plan, budget)
     if over > 0:
         found.append(Shortfall("host", over))

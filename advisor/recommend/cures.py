@@ -208,7 +208,7 @@ class Cures:
         layers, a = where(
             Search(search.evaluator.of(one.spec), search.policy, search.intent, search.wishes), one.judged
         )
-        rate = (one.speed.decode_tokens_per_s if one.spec.has_logits else one.speed.prefill_tokens_per_s).value
+        rate = (one.speed.decode_tokens_per_s if one.spec.answers else one.speed.prefill_tokens_per_s).value
         then = say(f"{layers}, {{tokens_per_s}}", **a, tokens_per_s=rate) if one.judged.fits else None
         new = weights_loss(rules, one.spec)
         old = weights_loss(rules, search.spec, imatrix=new.imatrix)  # like with like, where there are both figures

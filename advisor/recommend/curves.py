@@ -230,14 +230,14 @@ def speed_curves(search: Search, chosen: Judged) -> SpeedCurves | None:
     in_parts = {one_block(override.pattern) for override in settings.tensor_overrides}  # blocks, not wholly on a GPU
     if (settings.n_cpu_moe or in_parts) and len(curves) > 1 and not in_part:
         moves, count = "experts", spec.n_layer_all - settings.n_cpu_moe - len(in_parts)
-    rate = speed.decode_tokens_per_s if spec.has_logits else speed.prefill_tokens_per_s
+    rate = speed.decode_tokens_per_s if spec.answers else speed.prefill_tokens_per_s
     return SpeedCurves(
         n_layers=every,
         context=tokens_text(settings) + (f", {cache_name(chosen)} cache" if grows(search) else ""),
         n_ctx=settings.n_ctx,
         cache_type=cache_name(chosen),
         at_depth=speed.at_depth,
-        reads=not spec.has_logits,
+        reads=not spec.answers,
         curves=tuple(curves),
         chosen=(moves, SpeedPoint(count, rate, True)) if chosen.fits else None,
     )
@@ -256,7 +256,7 @@ def _speed_curve(search: Search, moves: str, make: Callable[[int], RequestedSett
         if judged.plan.refused is not None:
             continue
         speed = search.evaluator.speed(judged, search.intent)
-        rate = speed.decode_tokens_per_s if search.spec.has_logits else speed.prefill_tokens_per_s
+        rate = speed.decode_tokens_per_s if search.spec.answers else speed.prefill_tokens_per_s
         in_ram = all(short.device != "host" for short in judged.shorts)
         points.append(SpeedPoint(count, rate, most is not None and count <= most and in_ram))
     return SpeedCurve(moves, tuple(points), most)

@@ -39,7 +39,7 @@ def summarize(spec: ModelSpec, judged: Judged, speed: Speed, verdict: str) -> st
             return f"The engine refuses these settings: {judged.plan.refused}."
         place = "system memory" if short.device == "host" else short.device
         return f"Does not fit: {format_bytes(short.over_bytes)} too much for {place} at {settings.n_ctx:,} tokens."
-    if not spec.has_logits:
+    if not spec.answers:
         pace = f"about {speed.prefill_tokens_per_s.value:,.0f} tokens/s"
         return f"Embeds with {layers_text(spec, judged)}, {settings.n_ctx:,} tokens at a time, {pace}."
     grows = any(layer.has_cache for layer in spec.layers)

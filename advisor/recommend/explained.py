@@ -113,7 +113,7 @@ def friend(search: Search, answer: Recommendation, rungs: tuple[Rung, ...]) -> S
     how = f"runs whole on {on_gpus}" if whole else f"runs with {layers}" if names else f"runs on {on_gpus}"
     if len(names) == 1:
         how = how.replace("the GPU", on_gpus)
-    verb = how if search.spec.has_logits else how.replace("runs", "embeds")
+    verb = how if search.spec.answers else how.replace("runs", "embeds")
     line = say(f"{{name}} {verb}, {context}, {{tokens_per_s}}", **a, **b,
                tokens_per_s=rate_of(search, answer.speed))  # fmt: skip
     wish = next((rung for rung in rungs if not rung.judged.fits and rung.taken), None)

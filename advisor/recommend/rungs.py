@@ -55,7 +55,7 @@ def places_of(search: Search, judged: Judged) -> tuple[Place, ...]:
 
 def rate_of(search: Search, speed: Speed) -> float:
     """Tokens/s as the model is used: answering, or reading where it only embeds."""
-    return (speed.decode_tokens_per_s if search.spec.has_logits else speed.prefill_tokens_per_s).value
+    return (speed.decode_tokens_per_s if search.spec.answers else speed.prefill_tokens_per_s).value
 
 
 def where(search: Search, judged: Judged) -> tuple[str, Figures]:

@@ -8,11 +8,12 @@ from advisor.memory.types import MemoryPlan
 from advisor.model.heads import HEADS_DERIVED
 from advisor.model.spec import ModelSpec
 from advisor.recommend.budget import Budget, ServerCaches, host_over_bytes, server_caches
+from advisor.recommend.embedding import reads_at_once
 from advisor.recommend.policy import Policy
 from advisor.recommend.recommendation import Note
 from advisor.recommend.warn_devices import device_warnings
 from advisor.recommend.words import pace_text
-from advisor.settings import RequestedSettings
+from advisor.settings import RequestedSettings, RunSettings
 from advisor.speed import Speed
 from advisor.units import MIB, format_bytes
 
@@ -65,7 +66,8 @@ def warnings(
         notes.append(_slots_note(engine, plan))
     asked = request.n_ctx
     if asked and asked != settings.n_ctx:
-        notes.append(Note("context_rounded", f"The engine rounds -c {asked:,} up to {settings.n_ctx:,}."))
+        notes.append(rounded_note(asked, settings.n_ctx))
+    notes += _cut_batches(request, settings)
     if not plan.flash_attn and settings.flash_attn != "off":
         notes.append(
             Note(
@@ -77,7 +79,14 @@ def warnings(
             )
         )
     notes += device_warnings(spec, engine, plan, budget)
-    notes += _offload_warnings(spec, plan, policy, speed)
+    if spec.answers:
+        notes += _offload_warnings(spec, plan, policy, speed)
+    elif reads_at_once(spec) and settings.n_ubatch < settings.n_ctx_seq:
+        text = (
+            f"A text of more than {settings.n_ubatch:,} tokens is refused, since it is read at once; "
+            f"-b {settings.n_ctx_seq} -ub {settings.n_ctx_seq} takes all {settings.n_ctx_seq:,}."
+        )
+        notes.append(Note("text_beyond_batch", text))
     kept, left = plan.host.extras["prompt_cache_bytes"], -host_over_bytes(plan, budget)
     if kept < 0:
         text = "With --cache-ram -1 the server keeps old prompts without a limit, until system memory is full."
@@ -85,6 +94,24 @@ def warnings(
     caches = server_caches(plan, budget, checkpoints_of_slot(settings, engine))
     if caches != ServerCaches(None, None):
         notes.append(_ram_note(engine, plan, left, caches))
+    return notes
+
+
+def rounded_note(asked: int, n_ctx: int) -> Note:
+    """That a context is not a multiple of what the engine takes."""
+    return Note("context_rounded", f"The engine rounds -c {asked:,} up to {n_ctx:,}.")
+
+
+def _cut_batches(request: RequestedSettings, settings: RunSettings) -> list[Note]:
+    """Batches that the engine makes smaller than asked for: n_batch to the context, n_ubatch to n_batch."""
+    notes, n_batch = [], settings.n_batch
+    if request.n_batch and request.n_batch > n_batch:
+        notes.append(Note("batch_cut", f"The engine cuts -b {request.n_batch:,} to {n_batch:,}, the context."))
+    if request.n_ubatch and request.n_ubatch > settings.n_ubatch:
+        cut = f"The engine cuts -ub {request.n_ubatch:,} to {settings.n_ubatch:,}, the batch"
+        room = min(request.n_ubatch, settings.n_ctx)
+        cure = f"; with -b {room} it is {room:,}" if room > n_batch and not request.n_batch else ""
+        notes.append(Note("ubatch_cut", f"{cut}{cure}."))
     return notes
 
 

@@ -16,7 +16,7 @@ def device_warnings(spec: ModelSpec, engine: EngineSpec, plan: MemoryPlan, budge
     """Warnings about the GPUs of one plan."""
     return [
         *_pipeline_warning(spec, engine, plan, budget),
-        *_row_warning(engine, plan, budget),
+        *_row_warning(plan, budget),
         *_edge_warning(plan, budget),
         *_single_allocation_warning(spec, engine, plan, budget),
     ]
@@ -49,20 +49,16 @@ def _pipeline_warning(spec: ModelSpec, engine: EngineSpec, plan: MemoryPlan, bud
     return [Note("pipeline_copies", text, "llama_cpp.toml: backends.cuda.pipeline_copies")]
 
 
-def _row_warning(engine: EngineSpec, plan: MemoryPlan, budget: Budget) -> list[Note]:
-    """Split by rows: gone from most backends, and hard on the main GPU where it is left."""
+def _row_warning(plan: MemoryPlan, budget: Budget) -> list[Note]:
+    """Split by rows is hard on the main GPU, where it is left; split by tensors is counted as by layers."""
     settings, limits = plan.settings, budget.devices
+    if settings.split_mode == "tensor" and limits:
+        text = "-sm tensor is counted as -sm layer: every GPU gets a part of every tensor instead, and about as much."
+        return [Note("tensor_split_as_layers", text)]
     if settings.split_mode != "row" or not limits:
         return []
     cache = [device.cache_bytes for device in plan.devices]
     parts = " + ".join(format_bytes(n_bytes) for n_bytes in cache)
-    lacking = sorted({limit.backend for limit in limits} - engine.row_split)
-    if lacking:
-        text = (
-            f"{engine.name} b{engine.build} cannot split by rows on {' and '.join(lacking)} and will not load with "
-            f"-sm row; the figures are those of -sm layer, which splits the cache too ({parts})."
-        )
-        return [Note("row_split_gone", text, "llama_cpp.toml: builds.row_split")]
     main = min(settings.main_gpu, len(limits) - 1)
     need = plan.devices[main].planned_bytes - cache[main] + sum(cache)
     over = need - limits[main].usable_bytes

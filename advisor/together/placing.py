@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from itertools import product
 from math import inf
 
-from advisor.ggml_types import GGML_TYPES
+from advisor.ggml_types import BY_NAME, GGML_TYPES
 from advisor.host import HostSnapshot
 from advisor.memory.engine_spec import EngineSpec
 from advisor.memory.extras import Beside, patches_of
@@ -27,6 +27,8 @@ from advisor.settings import BesideSettings, RequestedSettings
 from advisor.speed import Constants, Speed
 from advisor.units import format_bytes
 
+_SMALL = "q8_0"  # the cache type that a draft model gets where memory is short
+_WORTH_DRAFTING = 0.95  # of an answer's time
 _UNKNOWN = 1e6  # the factor of a place whose pace is not known: taken only where no other fits
 
 
@@ -109,8 +111,9 @@ def placings(wishes: Wishes, beside: Beside | None) -> list[Wishes]:
 def placed_as(wishes: Wishes, request: RequestedSettings) -> Wishes:
     """The wishes with the places that a candidate has."""
     pinned = wishes.pinned._replace(
-        mmproj_offload=request.mmproj_offload, draft_n_gpu_layers=request.draft_n_gpu_layers
-    )
+        mmproj_offload=request.mmproj_offload, draft_n_gpu_layers=request.draft_n_gpu_layers,
+        draft_cache_type_k=request.draft_cache_type_k, draft_cache_type_v=request.draft_cache_type_v,
+    )  # fmt: skip
     return wishes._replace(pinned=pinned)
 
 
@@ -146,7 +149,56 @@ def best_placed(
         tried.append(_Placed(answer, host, placing_on(host)))
     best = min(tried, key=lambda placed: placed.cost)
     notes = _notes(best, tried, beside.draft)
-    return best.answer._replace(reasons=(*best.answer.reasons, *notes)), best.host
+    if _small_cache_may_gain(best, wishes):
+        small = placed_as(wishes, best.answer.chosen.request).pinned
+        small = small._replace(draft_cache_type_k=_SMALL, draft_cache_type_v=_SMALL)
+        answer, host = recommend(wishes._replace(pinned=small))
+        other = _Placed(answer, host, placing_on(host))
+        if other.cost < best.cost:
+            notes = [*_notes(other, tried, beside.draft), _small_cache_note(other, best)]
+            best = other
+    slows = [note for note in notes if note.code == "draft_slows"]
+    reasons = (*best.answer.reasons, *(note for note in notes if note.code != "draft_slows"))
+    return best.answer._replace(reasons=reasons, warnings=(*slows, *best.answer.warnings)), best.host
+
+
+def _small_cache_may_gain(best: _Placed, wishes: Wishes) -> bool:
+    """Whether a draft's cache in q8_0 could leave the model more, and the engine takes it.
+
+    What is written stays the same, a worse draft is only accepted less often; but where all is on the GPU with a
+    comfortable context, there is nothing to gain.
+    """
+    placing, draft, plan = best.placing, best.placing.beside.draft, best.answer.chosen.plan
+    pinned, n_ctx = wishes.pinned, plan.settings.n_ctx_seq
+    types = pinned.draft_cache_type_k or pinned.draft_cache_type_v or placing.engine.draft["cache_type"] == _SMALL
+    if draft is None or types or best.asked.draft_n_gpu_layers == 0 or not best.host.devices:
+        return False
+    comfortable = min(placing.intent.comfortable_n_ctx, placing.spec.n_ctx_train or placing.intent.comfortable_n_ctx)
+    if best.answer.verdict == "full" and (n_ctx >= comfortable or pinned.n_ctx):
+        return False
+    block = BY_NAME[_SMALL].block_elements
+    for layer in draft.layers:
+        sizes = (layer.head_size_k, layer.head_size_v)
+        if layer.has_cache and (draft.flash_attn_forced_off or any(size % block for size in sizes)):
+            return False
+        for device in best.host.devices if layer.has_cache else ():
+            backend = placing.engine.backends[device.backend]
+            n_gqa = layer.n_head // max(layer.n_head_kv, 1)
+            if _SMALL not in backend.cache_types or not backend.runs_flash_attn(*sizes, n_gqa):
+                return False
+    return pinned.flash_attn != "off"
+
+
+def _small_cache_note(small: _Placed, usual: _Placed) -> Note:
+    sizes = [_size(placed, "draft cache", on_gpu=True) for placed in (small, usual)]
+    gets, own = (tokens_text(placed.answer.chosen.plan.settings) for placed in (usual, small))
+    layers = [layers_text(small.placing.spec, placed.answer.chosen) for placed in (usual, small)]
+    if layers[0] != layers[1]:
+        gets, own = f"{layers[0]}, {gets}", f"{layers[1]}, {own}"
+    text = f"The draft model's cache is {_SMALL}, {format_bytes(sizes[0])}: with f16, {format_bytes(sizes[1])}, the "
+    if usual.answer.verdict == "does_not_fit":
+        return Note("draft_cache", f"{text}model does not fit.", "policy.toml: beside")
+    return Note("draft_cache", f"{text}model would have {gets} instead of {own}.", "policy.toml: beside")
 
 
 def _notes(best: _Placed, tried: Iterable[_Placed], draft: ModelSpec | None) -> list[Note]:
@@ -159,11 +211,29 @@ def _notes(best: _Placed, tried: Iterable[_Placed], draft: ModelSpec | None) -> 
             notes.append(_note(what, best, other))
     if draft is not None:
         faster = 1 / best.placing.answer_factor(best.asked, best.answer.speed)
-        words = f"about {faster:.1f} times as fast" if faster >= 1 else f"slower, at about {faster:.1f} of the pace"
+        if faster < 1:
+            return [*notes, _slows(best, faster)]
+        words = f"about {faster:.1f} times as fast"
         accepted = best.placing.policy.beside["draft_acceptance"]
         text = f"With {best.placing.drafted(best.asked)} tokens drafted at a time it answers {words}"
         notes.append(Note("draft_gain", f"{text} where {accepted:.0%} of them are accepted.", "policy.toml: beside"))
     return notes
+
+
+def _slows(best: _Placed, faster: float) -> Note:
+    """That this drafting is not worth it, and how many drafted tokens at a time would be, if any."""
+    placing, count = best.placing, best.placing.drafted(best.asked)
+    accepted = placing.policy.beside["draft_acceptance"]
+    held = _size(best, "draft", on_gpu=True) + _size(best, "draft", on_gpu=False)
+    text = (
+        f"Drafting slows answers here: {count} tokens at a time make it {faster:.2f} of the pace without, where "
+        f"{accepted:.0%} of them are accepted. Without --spec-draft-model {format_bytes(held)} would be free"
+    )
+    fewer = {n: placing.answer_factor(best.asked._replace(draft_n_max=n), best.answer.speed) for n in range(1, count)}
+    n = min(fewer, key=lambda n: fewer[n], default=0)
+    if n and fewer[n] < _WORTH_DRAFTING:
+        text += f"; --spec-draft-n-max {n} makes it {1 / fewer[n]:.1f} times as fast"
+    return Note("draft_slows", f"{text}.", "policy.toml: beside")
 
 
 def _note(what: str, best: _Placed, other: _Placed) -> Note:

@@ -62,9 +62,10 @@ def over(budget: Budget, load: Load) -> tuple[Shortfall, ...]:
         taken = load.devices.get(limit.id, 0)
         ram += max(taken - limit.private_bytes, 0) if limit.unified else 0
         if taken > limit.usable_bytes:
-            found.append(Shortfall(limit.id, taken - limit.usable_bytes))
+            found.append(Shortfall(limit.id, taken - limit.usable_bytes + limit.below_margin_bytes))
     if ram > budget.ram_usable_bytes:
-        found.append(Shortfall("host", ram - budget.ram_usable_bytes))
+        below_margin = max(budget.ram_margin_bytes - budget.ram_available_bytes, 0)
+        found.append(Shortfall("host", ram - budget.ram_usable_bytes + below_margin))
     return tuple(sorted(found, key=lambda short: -short.over_bytes))
 
 

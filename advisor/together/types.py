@@ -26,7 +26,7 @@ class Member(NamedTuple):
     @property
     def embeds(self) -> bool:
         """Whether it answers with vectors only."""
-        return self.spec.family == "encoder" or not self.spec.has_logits
+        return not self.spec.answers
 
 
 class Seat(NamedTuple):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from math import isqrt, prod
 
 from advisor.ggml_types import BY_NAME
+from advisor.recommend.embedding import reads_at_once, with_whole_texts
 from advisor.recommend.evaluate import Judged
 from advisor.recommend.search import Found, Search, Wishes
 from advisor.settings import RequestedSettings
@@ -61,19 +62,15 @@ def need_bytes(judged: Judged) -> int:
 
 
 def resident(member: Member) -> Member:
-    """`member` with what being resident asks of it: an embedding model takes texts as long as it was trained for.
-
-    Such a model without a causal mask reads a text at once, so that its micro-batch must hold the whole context
-    (llama-server: "input is too large to process. increase the physical batch size").
-    """
+    """`member` with what being resident asks of it: an embedding model takes texts as long as it was trained for."""
     spec, wishes = member.spec, member.wishes
-    pinned = wishes.pinned
-    if not member.embeds or spec.causal or not spec.n_ctx_train or pinned.n_ctx is not None:
+    if not reads_at_once(spec) or not spec.n_ctx_train:
         return member
-    n_ctx = min(spec.n_ctx_train, wishes.max_n_ctx or spec.n_ctx_train)
-    batch = max(n_ctx, 512)
-    pinned = pinned._replace(n_ubatch=pinned.n_ubatch or batch, n_batch=pinned.n_batch or batch)
-    return member._replace(wishes=wishes._replace(pinned=pinned, min_n_ctx=max(n_ctx, wishes.min_n_ctx or 0)))
+    wishes = wishes._replace(pinned=with_whole_texts(wishes.pinned, spec, wishes.max_n_ctx))
+    if wishes.pinned.n_ctx is None:
+        n_ctx = min(spec.n_ctx_train, wishes.max_n_ctx or spec.n_ctx_train)
+        wishes = wishes._replace(min_n_ctx=max(n_ctx, wishes.min_n_ctx or 0))
+    return member._replace(wishes=wishes)
 
 
 def to_comfort(member: Member) -> Wishes:

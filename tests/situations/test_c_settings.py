@@ -130,9 +130,10 @@ def test_31_rows_put_the_main_gpu_first(main_gpu: int) -> None:
 def test_31_builds_without_a_split_by_rows_are_named(backend: str) -> None:
     cards = ("--gpu", f"{backend}:15GiB") * 2
     words = (zoo("qwen3-8b"), "-c", 16384, "-np", 1, "-sm", "row", *cards, "--ram", "32GiB")
-    said = warned(document("estimate", *words), "row_split_gone")
-    assert f"cannot split by rows on {backend} and will not load with -sm row" in said
-    assert "-sm layer, which splits the cache too (1." in said
+    for verb in ("estimate", "recommend", "check"):
+        refused = ask(verb, *words)
+        assert (refused.status, refused.out) == (2, "")
+        assert f"cannot split by rows on {backend}; leave -sm row away" in refused.err
     plain = document("recommend", zoo("qwen3-8b"), *cards, "--ram", "32GiB")
     assert "-sm" not in plain["command"].split()
 

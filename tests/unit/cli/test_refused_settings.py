@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from advisor.cli.main import main
+from tests.unit.cli.test_bad_input import advisor, assert_one_sentence
 
 ZOO = Path(__file__).parents[2] / "data" / "zoo"
 LLAMA, LARGE = str(ZOO / "llama3-8b.json.gz"), str(ZOO / "llama33-70b-q4_k_m.json.gz")
@@ -83,3 +84,28 @@ def test_an_encoder_is_called_one(capsys):
     assert json.loads(capsys.readouterr()[0])["kind_text"] == "an encoder (embeddings)"
     assert main(["inspect", LLAMA, "--json"]) == 0
     assert json.loads(capsys.readouterr()[0])["kind_text"] == "a language model"
+
+
+@pytest.mark.parametrize(
+    ("model", "build", "more", "words"),
+    [
+        ("deepseek2", "b11549", (), "cannot split deepseek2 with -sm tensor"),
+        ("lfm2", "b10434", (), "cannot split lfm2 with -sm tensor"),  # newer builds can
+        ("llama", "b11549", ("-fa", "off"), "-sm tensor needs flash attention"),
+        ("llama", "b11549", ("--no-gpu",), "-sm tensor needs a GPU"),
+    ],
+)
+def test_a_split_that_the_engine_does_not_have_is_refused(model, build, more, words):
+    """llm_arch_supports_sm_tensor of each build, and what llama_init_from_model asks of it."""
+    zoo = {"deepseek2": "ds2-lite", "lfm2": "lfm2-1.2b", "llama": "llama3-8b"}[model]
+    cards = () if "--no-gpu" in more else ("--gpu", "cuda:24GiB", "--gpu", "cuda:24GiB")
+    words_given = (ZOO / f"{zoo}.json.gz", "-sm", "tensor", *cards, *more, "--ram", "64GiB")
+    for verb in ("recommend", "estimate"):
+        answer = advisor(verb, *words_given, "--engine", f"llama.cpp@{build}")
+        assert words in assert_one_sentence(answer, 2)
+
+
+def test_a_split_by_tensors_is_told_as_what_it_is_counted():
+    answer = advisor("estimate", ZOO / "lfm2-1.2b.json.gz", "-sm", "tensor", *["--gpu", "cuda:24GiB"] * 2)
+    assert answer.status == 0, answer
+    assert "-sm tensor is counted as -sm layer" in answer.out

@@ -73,6 +73,7 @@ def test_wishes_and_settings_are_for_the_first(capsys):
 def test_saved_prompts_of_all_servers_stay_within_what_is_left(capsys):
     document = json.loads(run(capsys, MAIN, SECOND, "--together", "--gpu", "RTX 3060", "--ram", "12GiB", "--json")[1])
     limits = [int(each["command"].split("--cache-ram ")[1].split()[0]) << 20 for each in document["models"]]
+    assert limits == [each["settings"]["cache_ram_mib"] << 20 for each in document["models"]]
     assert 0 < sum(limits) <= document["host"]["spare_bytes"]
     assert "prompt_caches_fill_ram" in [note["code"] for note in document["warnings"]]
 

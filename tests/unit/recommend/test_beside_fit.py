@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import prod
 
 import pytest
 
@@ -61,6 +62,28 @@ def test_the_better_one_is_so_by_its_figures(case):
     for said in both.said:
         assert said.figures
         assert not re.search(r"\d", unexplained_digits(said, whole.spec.name)), said
+        for what, other in re.findall(
+            r"(?:about )?([\d,.]+ [a-z/ ]+?) instead of (?:about )?([\d,.]+ [a-z/ ]+)", said.text
+        ):
+            assert not other.startswith(what), said.text  # 5 minutes instead of 5 minutes
+        if "percent" in said.figures:
+            _multiplied(said, whole, both)
+
+
+def _multiplied(said, whole, both):
+    """The figures in brackets are those of policy.toml's cost, and make up the percentage."""
+    factors = {name: value for name, value in said.figures.items() if name.endswith("_factor")}
+    assert factors
+    percent = said.figures["percent"] * (1 if "better" in said.text else -1)
+    assert prod(factors.values()) == pytest.approx(1 + percent / 100, abs=0.02 * len(factors) * (1 + percent / 100))
+    assert factors.get("turn_factor", 1) == pytest.approx(both.fit.turn_s / both.ours.turn_s, abs=0.006)
+    intent, exponent = whole.intent, whole.policy.search["beyond_comfortable_exponent"]
+    comfortable = min(intent.comfortable_n_ctx, whole.spec.n_ctx_train)
+    counted = [
+        (comfortable / side.n_ctx) ** (intent.context_exponent if side.n_ctx < comfortable else exponent)
+        for side in (both.fit, both.ours)
+    ]
+    assert factors.get("context_factor", 1) == pytest.approx(counted[0] / counted[1], abs=0.006)
 
 
 def test_all_cards_in_its_own_margin():

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from advisor.cli.main import main
 from advisor.cli.recommend import command
 from advisor.host import Ram
 from advisor.memory.plan import checkpoints_of_slot
@@ -104,3 +105,33 @@ def test_the_json_shows_the_limits_that_the_command_sets(capsys):
     told = document["command"].split()
     said = int(told[told.index("--cache-ram") + 1])
     assert document["host"]["extras"]["prompt_cache_bytes"] == said << 20
+    assert document["settings"]["cache_ram_mib"] == said
+    assert document["settings"]["n_ctx_checkpoints"] is None  # nothing of it cannot be rewound
+    words = [str(DATA / "zoo" / "gemma3-12b.json.gz"), "--gpu", "cuda:24GiB", "--ram", "8GiB", "--json"]
+    command.main(args=[*words, "-np", "4", "-c", "131072"], standalone_mode=False)
+    document = json.loads(capsys.readouterr().out)
+    told = document["command"].split()
+    assert document["settings"]["n_ctx_checkpoints"] == int(told[told.index("--ctx-checkpoints") + 1])
+
+
+@pytest.mark.parametrize("ram", [("256MiB", 256 << 20), ("1GiB", 1 << 30), ("2GiB", 2 << 30)])
+def test_what_is_lacking_is_what_would_have_to_be_added(ram, capsys):
+    """1 GiB stays free: with less than that, what is lacking of it is lacking too."""
+    text, n_bytes = ram
+    model = str(DATA / "zoo" / "llama3-8b.json.gz")
+    words = ["estimate", model, "--no-gpu", "-c", "4096", "-np", "1", "--ram"]
+    assert main([*words, text, "--json"]) == 4
+    need = json.loads(capsys.readouterr().out)["host"]["planned_bytes"]
+    assert main([*words, text]) == 4
+    lacking = need - (n_bytes - GIB)
+    assert f"{lacking / GIB:.2f} GiB too much" in capsys.readouterr().out
+    assert main([*words, f"{n_bytes + lacking}B"]) == 0
+    assert main([*words, f"{n_bytes + lacking - 1}B"]) == 4
+
+
+def test_a_card_below_its_margin_lacks_that_too(capsys):
+    words = ["estimate", str(DATA / "zoo" / "llama3-8b.json.gz"), "-c", "4096", "-np", "1", "--ram", "64GiB", "--gpu"]
+    assert main([*words, "cuda:8GiB@100MiB", "--json"]) == 4
+    need = json.loads(capsys.readouterr().out)["devices"][0]["planned_bytes"]
+    assert main([*words, "cuda:8GiB@100MiB"]) == 4
+    assert f"{(need + (412 << 20)) / GIB:.2f} GiB too much" in capsys.readouterr().out  # 512 MiB stay free

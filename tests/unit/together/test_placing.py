@@ -162,3 +162,54 @@ def test_what_is_beside_the_main_model_has_its_place_in_a_set_too(eye):
     assert any("mmproj" in extra.name for plan in seat.answer.chosen.plan.devices for extra in plan.extras) == (
         seat.answer.chosen.plan.settings.beside.mmproj_offload
     )
+
+
+@pytest.mark.parametrize(
+    ("model", "card_gib", "ram_gib"), [("llama33-70b-q4_k_m", 24, 64), ("llama3-8b", 8, 32), ("llama3-8b", 6, 32)]
+)
+def test_a_drafts_cache_is_small_where_memory_is_short(app, model, card_gib, ram_gib):
+    """With f16 keys and values the model would have fewer layers or a shorter context."""
+    host, beside = machine(card_gib, ram_gib=ram_gib), Beside(draft=spec("llama3-1b"))
+    chosen = Advice(app, host, model, beside, draft_model="d.gguf")
+    assert (chosen.asked.draft_cache_type_k, chosen.asked.draft_cache_type_v) == ("q8_0", "q8_0")
+    f16 = Advice(app, host, model, beside, draft_model="d.gguf", draft_cache_type_k="f16", draft_cache_type_v="f16")
+    assert f16.asked.draft_cache_type_k == "f16"
+    assert chosen.cost < f16.cost
+    n_ctx, layers = (
+        [getattr(one.answer.chosen.plan.settings, name) for one in (chosen, f16)] for name in ("n_ctx", "n_gpu_layers")
+    )
+    assert n_ctx[0] > n_ctx[1] or layers[0] > layers[1]
+    assert f"{n_ctx[1]:,} tokens instead of" in chosen.note("draft_cache")
+    options = dict(chosen.planner.options(chosen.answer, chosen.placing.spec, chosen.host, chosen.wishes))
+    assert (options["spec-draft-type-k"], options["spec-draft-type-v"]) == ("q8_0", "q8_0")
+
+
+@pytest.mark.parametrize(
+    ("card_gib", "draft", "pins"),
+    [
+        (24, "llama3-1b", {}),  # nothing is short
+        (8, "phi2", {}),  # heads of 80: no block of 32 ends with them, and the engine refuses
+        (8, "llama3-1b", {"flash_attn": "off"}),
+    ],
+)
+def test_a_drafts_cache_stays_where_nothing_is_gained_or_it_cannot_be(app, card_gib, draft, pins):
+    beside = Beside(draft=spec(draft))
+    chosen = Advice(app, machine(card_gib, ram_gib=32), "llama3-8b", beside, draft_model="d.gguf", **pins)
+    assert chosen.asked.draft_cache_type_k == "f16"
+
+
+@pytest.mark.parametrize(
+    ("model", "draft", "slower"),
+    [("qwen3moe-30b", "llama32-3b", True), ("llama3-8b", "llama3-1b", False)],  # 3B of 3B active; 1B of 8B
+)
+def test_drafting_that_slows_is_warned_of(app, model, draft, slower):
+    """Three drafted tokens, each accepted with 0.7, are worth 1 + 0.7 + 0.49 + 0.343 = 2.533 of the model's own."""
+    chosen = Advice(app, machine(24, ram_gib=64), model, Beside(draft=spec(draft)), draft_model="d.gguf")
+    alone = 1 / chosen.answer.speed.decode_tokens_per_s.value
+    factor = (alone + 3 * chosen.placing.draft_seconds(chosen.asked)) / (2.533 * alone)
+    assert (factor > 1) == slower
+    said = [note.text for note in chosen.answer.warnings if note.code == "draft_slows"]
+    assert bool(said) == slower
+    assert any(note.code == "draft_gain" for note in chosen.answer.reasons) != slower
+    if slower:
+        assert f"3 tokens at a time make it {1 / factor:.2f} of the pace without" in said[0]
