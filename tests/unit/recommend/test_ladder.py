@@ -88,6 +88,9 @@ def test_each_step_on_the_way_changes_one_thing_and_says_what_it_saves(index):
         then = before.tightest
         now = next((place.need_bytes for place in rung.places if place.device == then.device), 0)
         figures = rung.said.figures
+        if "before_turn_s" in figures:  # what was given up for speed saves time
+            assert figures["turn_s"] < figures["before_turn_s"]
+            continue
         assert figures.get("saves_bytes", 0) - figures.get("more_bytes", 0) == then.need_bytes - now
 
 
