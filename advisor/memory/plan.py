@@ -71,6 +71,10 @@ class Planner:
         """Share what is known of weights and cache with a planner of the same model and engine for other devices."""
         self._table.parcels = self._layer_table.parcels = other._table.parcels
         self._cache = other._cache
+        if self._beside is other._beside and self._server == other._server:
+            self._said = other._said
+        if list(map(id, self._backends)) == list(map(id, other._backends)):
+            self._weights = other._weights
         self.compute.share(other.compute)
 
     def _place(self, settings: RunSettings) -> _Place:
@@ -95,7 +99,8 @@ class Planner:
         return known
 
     def _weights_of(self, settings: RunSettings, placement: tuple[int, ...], overrides: Overrides) -> WeightBytes:
-        key = (placement, settings.n_cpu_moe, settings.tensor_overrides, settings.mmap, settings.repack)
+        named = (settings.n_cpu_moe, settings.tensor_overrides, overrides.buffers)
+        key = (placement, named, settings.mmap, settings.repack)
         known = self._weights.get(key)
         if known is None:
             known = self._weights[key] = self._table.place(settings, placement, overrides)
