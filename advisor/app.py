@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from advisor.errors import HardwareError, UsageError
+from advisor.errors import HardwareError, ModelError, UsageError
 from advisor.gguf_header.types import GgufHeader
 from advisor.host import HostSnapshot
 from advisor.memory.engine_spec import EXTENSION_SCHEMA, EngineSpec, extend_engine, parse_engine
@@ -14,7 +14,7 @@ from advisor.memory.engine_spec import SCHEMA as ENGINE_SCHEMA
 from advisor.model.arch_rule import SCHEMA as ARCH_SCHEMA
 from advisor.model.arch_rule import ArchRule, parse_arch_rule
 from advisor.model.describe import architecture_of, describe
-from advisor.model.kinds import kind_of
+from advisor.model.kinds import drafting_of, kind_of
 from advisor.model.spec import ModelSpec
 from advisor.rule_folders import RuleFolders, shipped_folder
 from advisor.rulebook import RuleDocument, check_document, check_sources
@@ -116,14 +116,57 @@ class App:
         if not (asked.lora or asked.mmproj or asked.draft_model):
             return None
         from advisor.memory.extras import Beside
-        from advisor.model.beside import read_adapter, read_projector
+        from advisor.model.beside import check_projector, read_adapter, read_projector
 
-        draft = self.header(asked.draft_model) if asked.draft_model else None
-        return Beside(
-            tuple(read_adapter(self.header(path), spec) for path in asked.lora),
-            read_projector(self.header(asked.mmproj)) if asked.mmproj else None,
-            self.model(draft, load_mtp="draft-mtp" in asked.spec_type, draft=True) if draft else None,
-        )
+        adapters = tuple(read_adapter(self.header(path), spec) for path in asked.lora)
+        projector = None
+        if asked.mmproj:
+            header = self.header(asked.mmproj)
+            projector = read_projector(header)
+            check_projector(header, spec, self.required("engines/llama_cpp.toml")["projector"])
+        draft = self._draft(asked.draft_model, spec, asked.spec_type) if asked.draft_model else None
+        return Beside(adapters, projector, draft)
+
+    def takes_projector(self, spec: ModelSpec, path: str) -> bool:
+        """Whether a projector that lies beside a model can be read and is that model's."""
+        from advisor.model.beside import check_projector
+
+        try:
+            check_projector(self.header(path), spec, self.required("engines/llama_cpp.toml")["projector"])
+        except ModelError:
+            return False
+        return True
+
+    def drafting(self, asked: RequestedSettings, *, wished: bool = True) -> RequestedSettings:
+        """`asked` with a --spec-type for its draft model where it has none, see `drafting_of`."""
+        if not asked.draft_model or asked.spec_type:
+            return asked
+        return asked._replace(spec_type=drafting_of(self.header(asked.draft_model), wished=wished))
+
+    def _draft(self, path: str, spec: ModelSpec, kinds: Sequence[str]) -> ModelSpec:
+        """The draft model of `spec`. Raises ModelError for one whose drafts the engine does not take."""
+        header = self.header(path)
+        draft = self.model(header, load_mtp="draft-mtp" in kinds, draft=True)
+        if kind_of(header) != "model":
+            return draft  # a head that was trained for its model
+        problem = None
+        if "draft-simple" in kinds:
+            from advisor.model.vocabulary import FIRST_COMPARED_TOKEN, vocabulary_mismatch
+            from advisor.stores.vocabulary import same_texts
+
+            problem = vocabulary_mismatch(spec, draft)
+            end = min(spec.n_vocab, draft.n_vocab)
+            on_disk = header.source != "snapshot" and not spec.path.endswith((".json", ".json.gz"))
+            if problem is None and on_disk and not same_texts(spec.path, draft.path, FIRST_COMPARED_TOKEN, end):
+                problem = f"of its {draft.n_vocab:,} tokens some have other texts"
+        elif "draft-mtp" in kinds and draft.n_embd != spec.n_embd:
+            problem = f"its states have {draft.n_embd:,} values, the model's {spec.n_embd:,}"
+        if problem is not None:
+            raise ModelError(
+                f"{draft.name} cannot draft for {spec.name}: {problem}; give a draft model of the same family, "
+                "or leave --spec-draft-model away."
+            )
+        return draft
 
     def overheads(self, host: HostSnapshot) -> dict[tuple[str, str], int]:
         """Observed bytes outside the engine's accounting by (backend, device name), for the devices of `host`."""
@@ -195,21 +238,17 @@ class App:
 
     def _replay(self, path: str) -> HostSnapshot:
         import json
-        import stat
 
         from advisor.hardware.snapshot_file import from_json
+        from advisor.regular import NotRegularError, read_regular
 
         try:
-            descriptor = os.open(
-                path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
-            )  # a pipe without a writer is not waited for
-            with open(descriptor, "rb") as file:
-                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                    raise UsageError(
-                        f"{path} is not a regular file; make a snapshot with 'advisor hardware --save FILE'."
-                    )
-                data = file.read(MAX_SNAPSHOT_BYTES + 1)
+            data, _ = read_regular(path, MAX_SNAPSHOT_BYTES)
             document = json.loads(data) if len(data) <= MAX_SNAPSHOT_BYTES else None
+        except NotRegularError:
+            raise UsageError(
+                f"{path} is not a regular file; make a snapshot with 'advisor hardware --save FILE'."
+            ) from None
         except OSError as error:
             raise UsageError(
                 f"{path} cannot be read ({error.strerror}); make a snapshot with 'advisor hardware --save {path}'."

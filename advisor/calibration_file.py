@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
 import sys
 from typing import Any
 
 from advisor.calibration import BROKEN, Calibration, from_json, to_json
+from advisor.regular import NotRegularError, read_regular
 
 FILE = "calibration.json"
 MAX_FILE_BYTES = 1 << 20
@@ -21,15 +21,11 @@ def load_calibration(folder: str) -> tuple[Calibration | None, str | None]:
     """(what the file holds, a sentence when there is one that cannot be used). Never raises."""
     path = os.path.join(folder, FILE)
     try:
-        descriptor = os.open(
-            path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
-        )  # a pipe without a writer is not waited for
-        with open(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                return None, f"{path} is not a regular file and not used; remove it."
-            data = file.read(MAX_FILE_BYTES + 1)
+        data, _ = read_regular(path, MAX_FILE_BYTES)
     except FileNotFoundError:
         return None, None
+    except NotRegularError:
+        return None, f"{path} is not a regular file and not used; remove it."
     except OSError as error:
         return None, f"{path} cannot be read ({error.strerror}); speeds are not calibrated."
     try:

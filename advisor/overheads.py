@@ -10,6 +10,8 @@ import contextlib
 import os
 from collections.abc import Mapping
 
+from advisor.regular import read_regular
+
 SCHEMA = "advisor.overheads/1"
 FILE = "overheads.json"
 MAX_FILE_BYTES = 1 << 20
@@ -50,8 +52,7 @@ def remember_overheads(folder: str, seen: Mapping[tuple[str, str], int]) -> str 
 
 def _read(path: str) -> Cards:
     try:
-        with open(path, "rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
+        data, _ = read_regular(path, MAX_FILE_BYTES)
     except OSError:
         return {}
     import json  # only where there is something to read

@@ -94,6 +94,17 @@ class Planner:
         """The search on exactly the GPUs of `host`, for whoever wants more of it than the best answer."""
         return Search(self.evaluator(spec, beside, host), self.policy, intent, wishes)
 
+    def least_cost(self, spec: ModelSpec, intent: Intent, wishes: Wishes) -> float:
+        """No answer for `spec` costs less; 0 where nothing is known without searching."""
+        from advisor.recommend.bounds import least_cost, pooled
+
+        if not self.host.devices:
+            return 0.0
+        evaluator = self.evaluator(spec)
+        one = pooled(self.host, evaluator.budget, evaluator.read_rates)
+        found = least_cost(self.search(spec, intent, wishes, one)) if one is not None else 0.0
+        return found if found < float("inf") else 0.0  # what no GPU takes part in may still do
+
     def recommend_within(
         self, spec: ModelSpec, intent: Intent, wishes: Wishes, host: HostSnapshot, limits: Budget, beside: Beside | None
     ) -> Recommendation:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import tomli
 
 from advisor.errors import RuleError, UsageError
+from advisor.regular import NotRegularError, read_regular
 from advisor.rulebook import RuleDocument
 
 if TYPE_CHECKING:
@@ -166,28 +167,18 @@ class RuleFolders:
 
     def _read(self, path: str) -> bytes | None:
         try:
-            # O_NONBLOCK: opening a FIFO must not wait for a writer
-            fd = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+            content, status = read_regular(path, MAX_FILE_BYTES)
         except (FileNotFoundError, NotADirectoryError):
             return None
+        except NotRegularError:
+            raise RuleError(f"{path}: not a regular file; remove it or put a TOML file in its place.") from None
         except OSError as error:
             raise RuleError(f"{path}: cannot be read ({error.strerror}); make it readable or remove it.") from None
-        try:
-            info = os.fstat(fd)
-            if not stat.S_ISREG(info.st_mode):
-                raise RuleError(f"{path}: not a regular file; remove it or put a TOML file in its place.")
-            if path.startswith(self._watched):
-                _check_owner(info, path)
-            content = bytearray()
-            while len(content) <= MAX_FILE_BYTES and (piece := os.read(fd, MAX_FILE_BYTES + 1)):
-                content += piece
-        except OSError as error:
-            raise RuleError(f"{path}: cannot be read ({error.strerror}); make it readable or remove it.") from None
-        finally:
-            os.close(fd)
+        if path.startswith(self._watched):
+            _check_owner(status, path)
         if len(content) > MAX_FILE_BYTES:
             raise RuleError(f"{path}: larger than 1 MiB, which no rule file is; remove it.")
-        return bytes(content)
+        return content
 
 
 def _sha256() -> hashlib._Hash:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from advisor.records import NamedTuple
+from advisor.regular import read_regular
 
 SCHEMA = "advisor.residuals/1"
 FILE = "residuals.json"
@@ -60,8 +61,7 @@ def load_residuals(folder: str) -> tuple[tuple[Record, ...], str | None]:
     """(records, a sentence when the file was broken). A broken file is renamed to residuals.json.broken."""
     path = os.path.join(folder, FILE)
     try:
-        with open(path, "rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
+        data, _ = read_regular(path, MAX_FILE_BYTES)
     except FileNotFoundError:
         return (), None
     except OSError as error:

@@ -42,6 +42,7 @@ def command(models: tuple[str, ...], quants: tuple[str, ...], each: bool, **valu
 
     hardware, pinned = take_hardware(values), take_settings(values)
     app = App(values["rules_folder"])
+    pinned = app.drafting(pinned)
     hosts = machines(app, hardware, each=each)
     specs = [
         spec

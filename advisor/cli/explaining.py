@@ -11,6 +11,7 @@ from advisor.recommend.said import Said
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from advisor.cli.siblings import Family
     from advisor.host import HostSnapshot
     from advisor.memory.extras import Beside
     from advisor.model.spec import ModelSpec
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
 def explained(
     planner: Planner, spec: ModelSpec, intent: Intent, wishes: Wishes, beside: Beside | None, answer: Recommendation,
-    host: HostSnapshot, quants: Callable[[], QuantRules],
+    host: HostSnapshot, quants: Callable[[], QuantRules], family: Family | None = None,
 ) -> Explained:  # fmt: skip
-    """The answer explained; `host` as `Planner.recommend` returned it."""
+    """The answer explained; `host` as `Planner.recommend` returned it, `family` what was judged beside it."""
     from functools import cache
 
     from advisor.recommend.search import Search
@@ -41,7 +42,13 @@ def explained(
         return Search(evaluator, planner.policy, intent, wished)
 
     first.append(search_in(host, wishes))
-    return explain(first[0], answer, planner.host, search_in, cache(quants))
+    siblings = None
+    if family is not None:
+        from advisor.recommend.explained import Siblings
+
+        searches = (planner.search(other.spec, intent, wishes, other.host, beside) for other in family.others)
+        siblings = Siblings(family.chosen, tuple(zip(family.others, searches, strict=True)))
+    return explain(first[0], answer, planner.host, search_in, cache(quants), siblings)
 
 
 def explained_shape(why: Explained) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import click
 
 from advisor.cli.options import hardware_options, take_hardware
 from advisor.errors import HardwareError
+from advisor.regular import read_regular
 
 
 @click.command("hardware", context_settings={"max_content_width": 100})
@@ -51,10 +52,8 @@ def command(save: str | None, ask_engine: bool, folders: tuple[str, ...], **valu
 def _save(path: str, text: str) -> None:
     """Write a snapshot; only a file that is a snapshot already is replaced."""
     try:
-        if os.path.exists(path):
-            with open(path, "rb") as old:
-                if b'"advisor.hardware/' not in old.read(4096):
-                    raise HardwareError(f"{path} is not a hardware snapshot and is left alone; choose another name.")
+        if os.path.exists(path) and b'"advisor.hardware/' not in read_regular(path, 4096)[0]:
+            raise HardwareError(f"{path} is not a hardware snapshot and is left alone; choose another name.")
         folder = os.path.dirname(os.path.realpath(path))
         descriptor, temporary = tempfile.mkstemp(dir=folder, prefix=".advisor-")
         with os.fdopen(descriptor, "w") as file:

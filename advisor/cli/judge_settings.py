@@ -57,6 +57,7 @@ def judge_settings(words: tuple[str, ...], values: dict[str, Any], *, now: bool 
     if pasted and pasted.program:
         tool = _TOOLS.get(pasted.program.removesuffix(".exe"), tool)
     app = App(values["rules_folder"])
+    request = app.drafting(request, wished=False)
     spec = app.model(app.header(model), load_mtp="draft-mtp" in request.spec_type)
     beside = app.beside(request, spec)
     engine = app.engine(values["engine"])

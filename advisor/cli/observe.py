@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,6 +13,7 @@ from advisor.memory.types import Interval
 if TYPE_CHECKING:
     from advisor.cli.observed_speed import Observed
     from advisor.engines.load_log import Load, LoadLog
+    from advisor.engines.log_source import LogLines
 
 
 @click.command("observe", context_settings={"max_content_width": 100})
@@ -40,16 +40,17 @@ def command(log: str | None, **values: Any) -> int:
 
     if (log is None) == (values["unit"] is None):
         raise UsageError("observe needs a LOG, - for a pipe, or --unit NAME, one of them.")
-    lines: Iterable[str] = unit_lines(values["unit"], os.environ) if log is None else file_lines(log)
+    text = unit_lines(values["unit"], os.environ) if log is None else file_lines(log)
     reader = SpeedReader()
-    found = parse_load_log(reader.watch(lines))
+    found = parse_load_log(reader.watch(text.lines))
     load, speeds = found.last, reader.log
     if load is None and not found.tables and not speeds.timings and not speeds.n_disturbed:
         probes = " but the probe of --fit" if found.loads else ""
         raise EngineError(
             f"{log or values['unit']} tells of no load{probes}; llama-server prints buffer sizes with -lv 4."
+            + (f" {text.note[:1].upper()}{text.note[1:]}" if text.note else "")
         )
-    notes: list[str] = []
+    notes: list[str] = [text.note] if text.note else []
     rows: tuple[Any, ...] = ()
     spec = path = None
     model = values["model"] or existing(load.path if load else speeds.path, log)
@@ -74,7 +75,7 @@ def command(log: str | None, **values: Any) -> int:
     notes += learned.notes if learned else ()
     agrees = all(row.agrees for row in rows) if rows else None
     if values["as_json"]:
-        _print_json(found, load, spec, rows, agrees, notes, path, overheads, learned)
+        _print_json(text, found, load, spec, rows, agrees, notes, path, overheads, learned)
     else:
         _print_text(found, load, spec, rows, agrees, notes, learned)
     return EXIT_DIFFERS if agrees is False else 0
@@ -135,6 +136,7 @@ def sums(load: Load) -> dict[tuple[str, str], Interval]:
 
 
 def _print_json(
+    text: LogLines,
     found: LoadLog,
     load: Load | None,
     spec: Any,
@@ -167,6 +169,8 @@ def _print_json(
         "remembered_in": path,
         "overheads": overheads,
         "speed": observed_shape(learned),
+        "log_bytes": text.n_bytes,
+        "left_out_bytes": text.left_out_bytes,
         "notes": notes,
     }
     print(json.dumps(document, indent=2))

@@ -49,6 +49,7 @@ def command(model: str, out: str | None, force: bool, each: bool, **values: Any)
     ending = _check(out, force) if out is not None else ""
     hardware, pinned = take_hardware(values), take_settings(values)
     app = App(values["rules_folder"])
+    pinned = app.drafting(pinned)
     spec = app.model(app.header(model), load_mtp="draft-mtp" in pinned.spec_type)
     beside, engine, wishes = app.beside(pinned, spec), app.engine(values["engine"]), Wishes(pinned)
     sections, shapes = [], []

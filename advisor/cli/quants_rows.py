@@ -77,8 +77,9 @@ def files_of(app: App, header: GgufHeader, spec: ModelSpec, progress: Progress) 
     around = scan_around(
         os.environ, header.path, progress=lambda done, n: progress.show("reading models beside it", done, n)
     )
+    title = spec.metadata.get("general.name", "")
     for model in around:
-        if model.facts is None or model.facts.architecture != spec.architecture or model.facts.title != spec.name:
+        if model.facts is None or (model.facts.architecture, model.facts.title) != (spec.architecture, title):
             continue
         if given in (os.path.realpath(path) for path in model.paths):
             found[0] = found[0]._replace(name=model.name)

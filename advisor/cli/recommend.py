@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +21,10 @@ from advisor.gguf_header.types import GgufHeader
 from advisor.recommend.budget import Budget
 from advisor.recommend.recommendation import Note, Recommendation
 from advisor.settings import RequestedSettings
+
+if TYPE_CHECKING:
+    from advisor.cli.siblings import Files
+    from advisor.recommend.siblings import Sibling
 
 EXIT_STATUS = {"full": 0, "cpu": 0, "partial": 3, "does_not_fit": 4}
 
@@ -43,6 +48,7 @@ EXIT_STATUS = {"full": 0, "cpu": 0, "partial": 3, "does_not_fit": 4}
     "--what-gpu", is_flag=True, help="the classes of GPU that hold all of it at the wished context, fewest cards first"
 )
 @click.option("--explain", is_flag=True, help="walk the ladder: what was tried, what it lacked, what would help")
+@click.option("--any-quant", is_flag=True, help="choose among MODEL and its other quantizations beside it on disk")
 @click.option(
     "--together", is_flag=True, help="several MODELs that are to be loaded at the same time, the main one first"
 )
@@ -58,6 +64,10 @@ def command(models: tuple[str, ...], **values: Any) -> int:
     MODEL is a .gguf file, any shard, a folder, a header snapshot, an Ollama name:tag or a Hugging Face org/repo:QUANT.
     Exit status: 0 fits, 3 fits only in part, 4 does not fit, 2 wrong usage, 1 any other error.
 
+    Of several quantizations of one model, several files or a folder with nothing else in it, the one is chosen that is
+    best for the intent, its loss of quality counted; of one MODEL only with --any-quant, else a better one beside it is
+    named.
+
     With --together several models share the machine, each with settings of its own; wishes and settings given here are
     for the first, the main one. Exit status: 0 all fit wholly, 3 some only in part, 4 not all fit.
     """
@@ -70,10 +80,11 @@ def command(models: tuple[str, ...], **values: Any) -> int:
         from advisor.cli.together import answer_together
 
         return answer_together(models, values)
-    model = _only(models)
     hardware, pinned = take_hardware(values), take_settings(values)
     app = App(values["rules_folder"])
+    pinned = app.drafting(pinned)
     wishes = Wishes(pinned, values["min_ctx"], values["max_ctx"], values["min_tps"])
+    asked = wishes
     if values["mode"] == "safe":
         _check_safe(pinned)
     if values["what_gpu"]:
@@ -82,8 +93,11 @@ def command(models: tuple[str, ...], **values: Any) -> int:
     if values["plot"] and values["as_json"]:
         raise UsageError("--plot draws, --json does not; 'advisor plot MODEL --json' gives the points.")
     check_limits(wishes.min_n_ctx, wishes.max_n_ctx, wishes.min_tokens_per_s, pinned.n_ctx)
-    header = app.header(model)
-    spec = app.model(header, load_mtp="draft-mtp" in pinned.spec_type)
+    load_mtp, files = "draft-mtp" in pinned.spec_type, None
+    if len(models) > 1 or values["any_quant"] or os.path.isdir(models[0]):
+        files = _quantizations(app, models, load_mtp, values)
+    header = files.files[0].header if files is not None else app.header(models[0])
+    spec = files.files[0].spec if files is not None else app.model(header, load_mtp=load_mtp)
     beside = app.beside(pinned, spec)
     engine = app.engine(values["engine"])
     host = app.host(
@@ -98,6 +112,11 @@ def command(models: tuple[str, ...], **values: Any) -> int:
 
         return answer_what_gpu(app, planner, spec, intent, wishes, beside, values)
     n_devices = len(host.devices)
+    family = None
+    if files is not None:
+        from advisor.cli.siblings import choose
+
+        (_, header, spec), family = choose(app, planner, files, intent, wishes, beside)
     answer, host = planner.recommend(spec, intent, wishes, beside, smaller=True)
     if beside is not None:  # whatever is asked from here on is about the places that were chosen
         from advisor.together.placing import placed_as
@@ -126,6 +145,22 @@ def command(models: tuple[str, ...], **values: Any) -> int:
             binary=values["engine_binary"],
             only_devices=len(host.devices) < n_devices,
         )
+    near = None
+    if files is None and header.source != "snapshot":
+        from advisor.stores.siblings import beside as files_near
+
+        near = files_near(header.path, models[0])
+    if near is not None and near.files:
+        from advisor.cli.siblings import files_beside, judge_beside
+
+        found = files_beside(app, header, spec, near, load_mtp=load_mtp)
+        every = values["as_json"] or values["explain"]
+        family = judge_beside(app, planner, found, answer, host, intent, asked, beside, every=every)
+    better = None
+    if family is not None:
+        from advisor.cli.siblings import with_notes
+
+        answer, better = with_notes(answer, family, chosen=files is not None)
     unused = [Note(*each) for each in unused_settings(pinned, spec, n_devices)]
     answer = answer._replace(warnings=(*answer.warnings, *unused))
 
@@ -133,14 +168,20 @@ def command(models: tuple[str, ...], **values: Any) -> int:
 
     if engine.program != "llama-server" and answer.verdict != "does_not_fit":
         answer = answer._replace(reasons=(*answer.reasons, *_own_names(answer, spec, host, engine)))
-    line = None
     options = planner.options(answer, spec, host, wishes, values["mode"])
-    if engine.program == "llama-server" and answer.verdict != "does_not_fit":
-        line = command_line(engine.program, model_file(header), options)
+
+    def command_of(file: str, its: Recommendation, options: list[tuple[str, str]]) -> str | None:
+        runs = engine.program == "llama-server" and its.verdict != "does_not_fit"
+        return command_line(engine.program, file, options) if runs else None
+
+    def sibling_command(one: Sibling) -> str | None:
+        return command_of(one.path, one.answer, planner.options(one.answer, one.spec, one.host, asked, values["mode"]))
+
+    line = command_of(model_file(header), answer, options)
+    from advisor.cli.terminal import clean
+
     written = None
     if values["output"] and answer.verdict == "does_not_fit":
-        from advisor.cli.terminal import clean
-
         written = f"advisor: nothing that fits was found, so {clean(values['output'])} was not written."
     elif values["output"]:
         written = write_output(values["output"], header, options, engine.program)
@@ -148,17 +189,24 @@ def command(models: tuple[str, ...], **values: Any) -> int:
     if values["explain"]:
         from advisor.cli.explaining import explained, explained_lines, explained_shape
 
-        why = explained(planner, spec, intent, wishes, beside, answer, host, app.quant_rules)
+        why = explained(planner, spec, intent, wishes, beside, answer, host, app.quant_rules, family)
     if values["as_json"]:
-        more = {"explain": explained_shape(why)} if why is not None else {}
+        from advisor.cli.recommend_json import print_json, siblings_shape
+
+        more = siblings_shape(family, better, sibling_command)
+        more |= {"explain": explained_shape(why)} if why is not None else {}
         kept = planner.limited(answer, wishes)
-        _print_json(answer, spec, host, engine, values["tool"], line, app.rules.digest(), more, kept)
+        print_json(answer, spec, host, engine, values["tool"], line, app.rules.digest(), more, kept)
     else:
         from advisor.cli.render_recommend import render_recommendation
         from advisor.cli.terminal import Screen
 
         screen = Screen()
         lines = render_recommendation(answer, spec, host, engine, line, screen)
+        other_line = sibling_command(better) if better is not None else None
+        if better is not None and other_line is not None:
+            title = screen.paint(f"Command for {clean(better.name)}", "bold")
+            lines = [*lines[:-1], title, f"  {other_line}", "", lines[-1]]
         if why is not None:
             lines = [*lines[:-1], *explained_lines(why, screen)[1:], "", lines[-1]]
         if values["plot"]:
@@ -226,13 +274,15 @@ def _placed(pinned: RequestedSettings) -> list[str]:
     return [flag for flag, given in placed.items() if given]
 
 
-def _only(models: tuple[str, ...]) -> str:
-    if len(models) > 1:
-        raise UsageError(
-            f"{len(models)} models are given; add --together to have them resident at the same time, or compare them "
-            "with 'advisor compare'."
-        )
-    return models[0]
+def _quantizations(app: Any, models: tuple[str, ...], load_mtp: bool, values: dict[str, Any]) -> Files | None:
+    """The files to choose from; None where there is only one. Raises UsageError where one is asked about."""
+    if values["what_gpu"]:
+        if len(models) > 1:
+            raise UsageError(f"--what-gpu looks for cards for one model, {len(models)} are given; give one.")
+        return None
+    from advisor.cli.siblings import files_given
+
+    return files_given(app, models, any_quant=values["any_quant"], load_mtp=load_mtp)
 
 
 def check_limits(min_ctx: int | None, max_ctx: int | None, min_tps: float | None, n_ctx: int | None) -> None:
@@ -264,30 +314,3 @@ def write_output(path: str, header: GgufHeader, options: list[tuple[str, str]], 
     if header.source == "snapshot":
         raise UsageError(f"{header.path} is a header snapshot, which no engine can load; give the model for --output.")
     return write_preset(path, header.path, options)
-
-
-def _print_json(
-    answer: Recommendation, spec: Any, host: Any, engine: Any, tool: str, line: str | None, digest: str,
-    more: dict[str, Any], kept: dict[str, int],
-) -> None:  # fmt: skip
-    import json
-
-    from advisor.cli import shapes
-
-    document = {
-        "schema": "advisor.recommend/1",
-        "model": shapes.model_shape(spec),
-        "engine": shapes.engine_shape(engine, tool),
-        "settings": shapes.settings_shape(answer.chosen.plan),
-        "devices": shapes.devices_shape(answer.chosen.plan, answer.budget, host),
-        "host": shapes.host_shape(answer.chosen.plan, answer.budget, kept),
-        "speed": shapes.speed_shape(answer.speed),
-        "verdict": answer.verdict,
-        "warnings": shapes.notes_shape(answer.warnings),
-        "ignored": [],
-        **shapes.recommendation_shape(answer, host),
-        "command": line,
-        "rulebook": digest,
-        **more,
-    }
-    print(json.dumps(document, indent=2))

@@ -60,7 +60,8 @@ def _pace(tokens_per_s: float) -> str:
 def context_lines(table: ContextTable, screen: Screen) -> list[str]:
     """Context against cache type: what each length needs and whether it fits."""
     yes, no = screen.symbol("✓", "fits"), screen.symbol("✗", "no")
-    lines = [f"{screen.paint('Context', 'bold')} with {clean(table.basis)}, and tokens/s when it is full"]
+    lines = screen.wrap(f"Context with {clean(table.basis)}, and tokens/s when it is full", "  ", "")
+    lines[0] = lines[0].replace("Context", screen.paint("Context", "bold"), 1)
     rows = [["tokens", *(cell for row in table.rows for cell in (f"{row.cache_type} cache", "tokens/s"))]]
     places = {point.device for row in table.rows for point in row.points}
     lengths = [point.n_ctx for point in table.rows[0].points]

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from advisor.errors import AdvisorError, OutputError
 from advisor.gguf_header.errors import printable
 from advisor.records import NamedTuple
+from advisor.regular import read_regular
 from advisor.rule_folders import systemd_folder
 
 UNIT = "advisor.service"
@@ -141,8 +142,7 @@ def state_of(path: str) -> str:
     if os.path.islink(path):
         return FOREIGN
     try:
-        with open(path, "rb") as file:
-            data = file.read(_MAX_BYTES)
+        data, _ = read_regular(path, _MAX_BYTES)
     except FileNotFoundError:
         return ABSENT
     except OSError as error:

@@ -27,6 +27,7 @@ def answer_together(models: tuple[str, ...], values: dict[str, Any]) -> int:
     """Plan, print, and the exit status: 0 all wholly, 3 some in part, 4 not all fit."""
     hardware, pinned = take_hardware(values), take_settings(values)
     app = App(values["rules_folder"])
+    pinned = app.drafting(pinned)
     engine = app.engine(values["engine"])
     host = app.host(
         gpus=hardware.gpus, no_gpu=hardware.no_gpu, ram=hardware.ram_bytes, hardware_file=hardware.hardware_file

@@ -6,7 +6,6 @@ Later files win key by key; [[model]] and [[set]] tables are added to those befo
 from __future__ import annotations
 
 import os
-import stat
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -21,6 +20,7 @@ from advisor.configuration.values import is_loopback
 from advisor.errors import ConfigError
 from advisor.gguf_header.errors import excerpt, printable
 from advisor.records import NamedTuple
+from advisor.regular import NotRegularError, read_regular
 
 LISTS = tuple(name for name, table in BY_NAME.items() if table.kind == "list")
 FILE, DROP_INS = "config.toml", "conf.d"
@@ -101,11 +101,9 @@ def load_configuration(folder: str, known: Known = _NOTHING, *, texts: Mapping[s
 def read_text(file: str) -> str:
     """The text of a configuration file. Raises ConfigError."""
     try:
-        descriptor = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
-        with open(descriptor, "rb") as stream:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                complain(file, None, "not a regular file; put a TOML file in its place.")
-            content = stream.read(MAX_FILE_BYTES + 1)
+        content, _ = read_regular(file, MAX_FILE_BYTES)
+    except NotRegularError:
+        complain(file, None, "not a regular file; put a TOML file in its place.")
     except OSError as error:
         complain(file, None, f"cannot be read ({error.strerror}); make it readable or remove it.")
     if len(content) > MAX_FILE_BYTES:

@@ -11,6 +11,7 @@ from typing import Any
 from advisor.cli.terminal import clean
 from advisor.daemon.lock import is_running
 from advisor.records import NamedTuple
+from advisor.regular import read_regular
 from advisor.watch.events import Place
 
 SCHEMA = "advisor.status/1"
@@ -97,8 +98,7 @@ def read_status(folder: str) -> dict[str, Any]:
     if not is_running(folder):
         return document(None, False)
     try:
-        with open(os.path.join(folder, FILE), "rb") as file:
-            data = file.read(MAX_BYTES + 1)
+        data, _ = read_regular(os.path.join(folder, FILE), MAX_BYTES)
         read = json.loads(data)
         if len(data) <= MAX_BYTES and isinstance(read, dict) and read.get("schema") == SCHEMA:
             return {**document(None, True), **read, "running": True}

@@ -13,7 +13,8 @@ from typing import Any
 
 from advisor.engines.dry_run import DryRun
 from advisor.engines.find import EngineBinary
-from advisor.engines.load_log import parse_load_log, totals
+from advisor.engines.load_log import MARKS, parse_load_log, totals
+from advisor.engines.log_filter import text_lines
 from advisor.engines.log_lines import MIB
 from advisor.engines.process import run_until
 from advisor.errors import EngineError
@@ -115,7 +116,7 @@ def ask_bindings(
         if reason is None:
             reason = f"gave no answer within {seconds:.0f} s" if ran.ended == "time" else "ended without an answer"
         raise EngineError(f"llama-cpp-python {reason}; give a llama-server with --engine-binary.")
-    log = parse_load_log(ran.text.split("\n"))
+    log = parse_load_log(text_lines(ran.text, MARKS))
     contexts = [context for load in log.loads for context in load.contexts]
     if not contexts:
         raise EngineError("llama-cpp-python printed no buffer sizes; give a llama-server with --engine-binary.")

@@ -13,7 +13,8 @@ import time
 from collections.abc import Mapping, Sequence
 
 from advisor.engines.find import BINDINGS, EngineBinary
-from advisor.engines.load_log import LoadLog, device_of, is_host, parse_load_log, totals
+from advisor.engines.load_log import MARKS, LoadLog, device_of, is_host, parse_load_log, totals
+from advisor.engines.log_filter import text_lines
 from advisor.engines.log_lines import MIB, Listed, TableRow
 from advisor.engines.process import Ran, run_until
 from advisor.errors import EngineError
@@ -24,6 +25,8 @@ from advisor.settings import ALL_LAYERS, AUTO_LAYERS, RequestedSettings
 
 TIME_LIMIT_S = 10.0
 _TABLE = "memory breakdown [MiB]"
+_PRINTED_AT_END = 1 << 18  # characters
+_COMPLAINTS = (b"error", b"Error", b"ERROR", b"invalid", b"Invalid")
 # -c may be shrunk and layers moved only after the table; the margin is irrelevant to it
 _SERVER = ("--host", "127.0.0.1", "--port", "0", "--no-warmup", "-fit", "on", "-v", "--log-colors", "off")
 _OLD_LOAD_MODES = {"none": ("--no-mmap",), "mmap": (), "auto": (), "mlock": ("--mlock",), "mmap+mlock": ("--mlock",)}
@@ -108,7 +111,7 @@ def _ask(binary: EngineBinary, model_path: str, words: list[str], environ: Mappi
         ran = run_until(command, clean, max(left, 0.2), _has_table if server else _never)
     if ran.ended == "size":
         raise EngineError(_no_answer(binary, ran, seconds))
-    log = parse_load_log(ran.text.split("\n"))
+    log = parse_load_log(text_lines(ran.text, MARKS))
     rows = log.tables[0] if log.tables else ()
     if not server:
         rows = _printed_rows(ran.text) or rows
@@ -139,7 +142,7 @@ def _never(text: str) -> bool:  # noqa: ARG001
 def _printed_rows(text: str) -> tuple[TableRow, ...]:
     """What llama-fit-params prints: `NAME model context compute` in MiB, the last line for Host."""
     rows = []
-    for line in text.split("\n"):
+    for line in text[-_PRINTED_AT_END:].split("\n"):
         words = line.split()
         if len(words) == 4 and all(word.isascii() and word.isdecimal() and len(word) < 10 for word in words[1:]):
             weights, context, compute = (int(word) * MIB for word in words[1:])
@@ -181,7 +184,7 @@ def _no_answer(binary: EngineBinary, ran: Ran, seconds: float) -> str:
         return f"{binary.path} gave no memory table within {seconds:.0f} s; ask another one with --engine-binary."
     if ran.ended == "size":
         return f"{binary.path} printed {len(ran.text) >> 20} MiB without a memory table; it is no llama-server."
-    words = [line.strip() for line in ran.text.split("\n") if "error" in line.lower() or "invalid" in line.lower()]
+    words = [line.strip() for line in text_lines(ran.text, _COMPLAINTS, 1)]
     said = f": {words[0][:200]}" if words else ""
     if "fit" in said:
         said += "; builds before December 2025 cannot be asked, read a log with 'advisor observe'"

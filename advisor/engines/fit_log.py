@@ -6,12 +6,14 @@ printed with -v; llama_params_fit_impl in builds before.
 
 import re
 
+from advisor.engines.log_filter import text_lines
 from advisor.engines.log_lines import MIB
 from advisor.engines.log_lines import read_build as build_of
 from advisor.records import NamedTuple
 
 END = "fitting params to free memory took"  # printed when it has chosen, before any weight is read
 _MAX_DEVICES = 64
+_MARKS = (b"build", b"version: ", b"fit_impl: ", b"_params", b"llama_context")
 _N_CTX = re.compile(r"llama_context: +n_ctx *= *(\d{1,9})\b")
 _REDUCED = re.compile(r"params_fit_impl: context size reduced from (\d{1,9}) to (\d{1,9})\b")
 _DEVICE = re.compile(
@@ -61,8 +63,8 @@ def parse_fit(text: str) -> FitLog:
     kept: dict[int, str] = {}
     tried: dict[tuple[int, int, int], int] = {}  # (device, layers, MiB) -> in part
     failed: str | None = None
-    for line in said.split("\n"):
-        line = line[:2000]
+    for line in text_lines(said, _MARKS):
+        line = line[:600]
         if build is None and "build" in line and (found := build_of(line)) is not None:
             build = found[0]
         if "fit" not in line and "llama_context" not in line:

@@ -10,9 +10,21 @@ from advisor.engines import log_lines as read
 from advisor.engines.log_lines import Cache, Listed, Sized, TableRow
 from advisor.records import NamedTuple
 
-MAX_LINE = 2000  # characters of a line that are looked at; the engine's own are shorter
-MAX_LOADS = 1000
-MAX_ITEMS = 5000  # buffers, caches or rows of one load
+MAX_LINE = 500  # characters of a line that are looked at, but for a path; the engine's own are shorter
+_MAX_PATH_LINE = 5000
+MAX_LOADS = 1000  # the newest; as many tables
+MAX_ITEMS = 200  # buffers, caches or rows of one load, and devices
+_MAX_CONTEXTS = 32  # of one load
+_MAX_EXACT = 200  # sizes of one load that are printed once more
+# a line that says something of memory holds one of these
+MARKS = (
+    b"BLAS", b"memory breakdown [MiB]", b"|   - ", b"buffer size", b"VRAM", b"mem required", b"total size",
+    b'msg="model weights"', b'msg="kv cache"', b'msg="compute graph"', b"llama_kv_cache", b"llama_memory_recurrent",
+    b"KV self", b"kv self", b" MiB free", b"failed to allocate", b"alloc failed", b"llama_context",
+    b"llama_new_context_with_model", b"llama_init_from_model", b"print_info", b"llm_load_print_meta",
+    b"loaded meta data with", b"offloaded ", b"loading draft model", b"MTP draft context", b"MTP context",
+    b"lash Att", b"lash att", b"fitting params to", b"build", b"version: ",
+)  # fmt: skip
 
 _BACKENDS = {
     "cuda": "cuda", "rocm": "rocm", "vulkan": "vulkan", "mtl": "metal", "metal": "metal", "sycl": "sycl", "gpu": "gpu",
@@ -109,7 +121,7 @@ def totals(buffers: Iterable[Sized]) -> dict[tuple[str, str], tuple[int, int]]:
 
 class _Load:
     def __init__(self, role: str) -> None:
-        self.role, self.probe = role, False
+        self.role, self.probe, self.n_exact = role, False, 0
         self.path: str | None = None
         self.facts: dict[str, str] = {}
         self.offloaded: tuple[int, int] | None = None
@@ -148,8 +160,10 @@ class _Reader:
         return self.loads[-1]
 
     def new_load(self) -> None:
-        if len(self.loads) < MAX_LOADS:
-            self.loads.append(_Load("draft" if self.draft_next else "main"))
+        if len(self.loads) >= MAX_LOADS:
+            del self.loads[0]
+            self.fit_from = max(self.fit_from - 1, 0) if self.fit_from is not None else None
+        self.loads.append(_Load("draft" if self.draft_next else "main"))
         self.draft_next = False
 
     def context(self) -> Context:
@@ -163,15 +177,16 @@ class _Reader:
         role = "main" if not load.contexts else "draft" if self.draft_next else "extra"
         if load.contexts:
             self.draft_next = False
-        if len(load.contexts) < MAX_LOADS:
+        if len(load.contexts) < _MAX_CONTEXTS:
             load.contexts.append(Context(role, {}, [], []))
 
     def line(self, line: str) -> None:
         if "BLAS" in line and any(mark in line for mark in _BLAS):
             self.blas = True
         if "memory breakdown [MiB]" in line:
-            if len(self.tables) < MAX_LOADS:
-                self.tables.append([])
+            if len(self.tables) >= MAX_LOADS:
+                del self.tables[0]
+            self.tables.append([])
             self.in_table = True
             return
         if self.in_table and (row := read.read_row(line)):
@@ -225,7 +240,8 @@ class _Reader:
     def _buffer(self, buffer: Sized) -> None:
         load = self.load()
         if buffer.origin.startswith(("clip", "alloc_compute_meta", "mtmd")):
-            load.projector.append(buffer)
+            if len(load.projector) < MAX_ITEMS:
+                load.projector.append(buffer)
         elif buffer.kind == "weights":
             if load.contexts and not load.empty:  # weights again without a header line: another load
                 self.new_load()
@@ -238,6 +254,9 @@ class _Reader:
 
     @staticmethod
     def _exact(load: _Load, exact: Sized) -> None:
+        load.n_exact += 1
+        if load.n_exact > _MAX_EXACT:
+            return
         for context in load.contexts:
             for index, buffer in enumerate(context.buffers):
                 near = abs(buffer.n_bytes - exact.n_bytes) <= buffer.precision_bytes
@@ -265,7 +284,7 @@ def parse_load_log(lines: Iterable[str]) -> LoadLog:
     """The facts of a log, given as its lines."""
     reader = _Reader()
     for line in lines:
-        reader.line(line[:MAX_LINE])
+        reader.line(line[:_MAX_PATH_LINE] if "loaded meta data with" in line else line[:MAX_LINE])
     build, commit = reader.build or (None, None)
     return LoadLog(
         build=build if build and build > 1 else None,

@@ -9,6 +9,8 @@ import re
 from advisor.records import NamedTuple
 
 MIB = 1 << 20
+_MAX_CACHE_LINE = 250  # characters of a line that sums up a cache
+_MAX_HEAD = 400  # characters before "buffer size" that can name the buffer
 _MAX_MIB = float(1 << 34)  # 16 PiB: more is a line that lies
 _SCALE = {"B": 1, "KIB": 1 << 10, "KB": 1 << 10, "MIB": MIB, "MB": MIB, "GIB": 1 << 30, "GB": 1 << 30}
 
@@ -56,10 +58,9 @@ class Listed(NamedTuple):
 
 
 _NUMBER = r"(\d[\d.,]*)"
-_BUFFER = re.compile(
-    r"(?:([\w~:]+): +)?(\S+) +(?:(model|KV|RS|compute|output|input|LoRA|DSV4 \w+ state) +)?buffer size"
-    rf" *(?:is|of|=)? *=? *{_NUMBER} *([KMG]i?B)\b"
-)
+# parts are looked for one after the other: one expression for a whole line takes the square of its length
+_HELD = re.compile(rf" *(?:is|of|=)? *=? *{_NUMBER} *([KMG]i?B)\b")
+_ORIGIN = re.compile(r"([\w~:]+):\Z")
 _KIND = {
     "model": "weights", "KV": "kv", "RS": "state", "compute": "compute", "input": "compute", "output": "output",
     "LoRA": "lora",
@@ -87,8 +88,10 @@ _OLD_SELF = re.compile(
 _ROW = re.compile(
     r"\| +- (\S+)(?: \((?:.*)\))? *\| *(?:(\d+) = (\d+) \+ \( *)?\d+ = +(\d+) \+ +(\d+) \+ +(\d+)\)?(?: \+ +(-?\d+))?"
 )
-_DEVICE = re.compile(r" - ([A-Za-z]+\d*) *: (.+) \((\d+) MiB, (\d+) MiB free\)")
-_USING = re.compile(r"using device (\S+) \((.*)\)(?: \(.*\))? - (\d+) MiB free")
+_MEMORY = re.compile(r" \((\d+) MiB, (\d+) MiB free\)")
+_DEVICE = re.compile(r" - ([A-Za-z]+\d*) *: (.+)")
+_FREE = re.compile(r"\) - (\d+) MiB free")
+_USING = re.compile(r"using device (\S+) \((.*)")
 _SETTING = re.compile(
     r"(?:llama_context|llama_new_context_with_model|llama_init_from_model): +"
     r"(n_ctx|n_ctx_seq|n_ctx_per_seq|n_batch|n_ubatch|n_seq_max|flash_attn|kv_unified|n_rs_seq) *= *([\w.-]+)"
@@ -96,8 +99,12 @@ _SETTING = re.compile(
 _FACT = re.compile(r"(?:print_info|llm_load_print_meta): +([\w.]+(?: [a-z]+)?) *= *(.+)")
 _OFFLOADED = re.compile(r"offloaded (\d+)/(\d+) layers to GPU")
 _LOADED = re.compile(r"loaded meta data with \d+ key-value pairs and \d+ tensors from (.+?)(?: \(version .*)?$")
-_BUILD = re.compile(r"\bbuild(?: = |: |_info: b| )(\d+) ?[(-]([0-9a-f]{6,12})|\bversion: (\d+) \(([0-9a-f]{6,12})\)"
-                    r"|\(build (\d+), commit ([0-9a-f]{6,12})\)")  # fmt: skip
+# each begins with what is looked for quickly
+_BUILDS = tuple(map(re.compile, (
+    r"build(?<!\wbuild)(?: = |: |_info: b| )(\d+) ?[(-]([0-9a-f]{6,12})",
+    r"version: (?<!\wversion: )(\d+) \(([0-9a-f]{6,12})\)",
+    r"\(build (\d+), commit ([0-9a-f]{6,12})\)",
+)))  # fmt: skip
 _FAILED = re.compile(
     r"failed to allocate (\S+) buffer of size (\d+)|allocating ([\d.,]+) MiB on device (\d+): \w*[Mm]alloc failed"
 )
@@ -132,14 +139,10 @@ def size(text: str, unit: str) -> tuple[int, int] | None:
 
 def read_buffer(line: str) -> Sized | None:
     """A line that gives one buffer's size."""
-    match = _BUFFER.search(line)
+    head, mark, tail = line.partition("buffer size")
+    match = _HELD.match(tail) if mark and head.endswith(" ") else None
     if match:
-        origin, name, kind, figure, unit = match.groups()
-        found = size(figure, unit)
-        known = "weights" if kind is None else "state" if kind.startswith("DSV4") else _KIND[kind]
-        if found is None or (kind is None and "load_tensors" not in (origin or "")):
-            return None
-        return Sized(name, known, *found, origin or "")
+        return _named_buffer(head[-_MAX_HEAD:].split(), *match.groups())
     match = _OLLAMA.search(line)
     if match:
         found = size(match[3], match[4])
@@ -152,8 +155,23 @@ def read_buffer(line: str) -> Sized | None:
     return None
 
 
+def _named_buffer(words: list[str], figure: str, unit: str) -> Sized | None:
+    """The buffer that `words` name, the last ones before its size: [ORIGIN:] NAME [KIND]."""
+    kind = "weights"
+    if len(words) > 3 and words[-1] == "state" and words[-3] == "DSV4":
+        kind, words = "state", words[:-3]
+    elif len(words) > 1 and words[-1] in _KIND and not words[-2].endswith(":"):
+        kind, words = _KIND[words[-1]], words[:-1]
+    elif len(words) < 2 or "load_tensors" not in words[-2]:
+        return None
+    origin = _ORIGIN.search(words[-2]) if len(words) > 1 else None
+    found = size(figure, unit)
+    return Sized(words[-1], kind, *found, origin[1] if origin else "") if found else None
+
+
 def read_cache(line: str) -> Cache | None:
     """A line that sums up one cache."""
+    line = line[:_MAX_CACHE_LINE]
     match = _CACHE.search(line) or _OLD_SELF.search(line)
     found = size(match[2], match[3]) if match else None
     if match is None or found is None:
@@ -182,12 +200,14 @@ def read_row(line: str) -> TableRow | None:
 
 def read_device(line: str) -> Listed | None:
     """A line of the engine's list of devices, or the line in which it takes one."""
-    match = _DEVICE.search(line)
-    if match and len(match[3]) < 16 and len(match[4]) < 16:
-        return Listed(match[1], match[2], int(match[3]) * MIB, int(match[4]) * MIB)
-    match = _USING.search(line)
-    if match and len(match[3]) < 16:
-        return Listed(match[1], match[2].partition(") (")[0], None, int(match[3]) * MIB)
+    memory = _MEMORY.search(line)
+    match = _DEVICE.search(line[: memory.start()]) if memory else None
+    if match and memory and len(memory[1]) < 16 and len(memory[2]) < 16:
+        return Listed(match[1], match[2], int(memory[1]) * MIB, int(memory[2]) * MIB)
+    memory = _FREE.search(line)
+    match = _USING.search(line[: memory.start()]) if memory else None
+    if match and memory and len(memory[1]) < 16:
+        return Listed(match[1], match[2].partition(") (")[0], None, int(memory[1]) * MIB)
     return None
 
 
@@ -228,8 +248,8 @@ def read_path(line: str) -> str | None:
 
 def read_build(line: str) -> tuple[int, str] | None:
     """(build number, commit); builds of one's own say 0 or 1."""
-    match = _BUILD.search(line)
-    if match is None:
+    matches = [match for pattern in _BUILDS if (match := pattern.search(line))]
+    if not matches:
         return None
-    digits, commit = next((match[i], match[i + 1]) for i in (1, 3, 5) if match[i])
+    digits, commit = min(matches, key=lambda match: match.start()).groups()
     return (int(digits), commit) if len(digits) < 9 else None

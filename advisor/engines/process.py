@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from advisor.errors import EngineError
 from advisor.records import NamedTuple
 
-MAX_BYTES = 8 << 20  # of an engine; with everything it can print in debug mode some 2 MB
+MAX_BYTES = 4 << 20  # of an engine; with everything it can print in debug mode some 2 MB
 _QUIET_S = 0.3  # after the program has ended: how long a child of its may still write
 
 
@@ -37,6 +37,26 @@ def run_until(
 
     Raises EngineError when it cannot be started.
     """
+    pieces: list[str] = []
+    tail, total, ended = "", 0, None
+
+    def take(data: bytes) -> bool:
+        nonlocal tail, total, ended
+        piece = data.decode("utf-8", "replace")
+        pieces.append(piece)
+        total += len(data)
+        tail = (tail + piece)[-(1 << 17) :]
+        ended = "enough" if enough(tail) else "size" if total >= max_bytes else None
+        return ended is not None
+
+    ran = stream_until(command, environ, seconds, take)
+    return ran._replace(text="".join(pieces), ended=ended or ran.ended)
+
+
+def stream_until(
+    command: Sequence[str], environ: Mapping[str, str], seconds: float, take: Callable[[bytes], bool]
+) -> Ran:
+    """The same, every piece of its streams given to `take` until that says that it is enough; the text is empty."""
     started = time.monotonic()
     try:
         process = subprocess.Popen(
@@ -48,26 +68,23 @@ def run_until(
         raise EngineError(f"{command[0]} cannot be run ({reason}); give another one with --engine-binary.") from None
     try:
         assert process.stdout is not None
-        text, ended = _read(process, process.stdout.fileno(), started + seconds, enough, max_bytes)
+        ended = _read(process, process.stdout.fileno(), started + seconds, take)
         status = process.poll()
     finally:
         end_group(process)
-    return Ran(text, status if ended == "status" else None, ended, time.monotonic() - started)
+    return Ran("", status if ended == "status" else None, ended, time.monotonic() - started)
 
 
-def _read(
-    process: subprocess.Popen[bytes], stream: int, deadline: float, enough: Callable[[str], bool], max_bytes: int
-) -> tuple[str, str]:
-    pieces: list[str] = []
-    tail, total, quiet_until = "", 0, None
+def _read(process: subprocess.Popen[bytes], stream: int, deadline: float, take: Callable[[bytes], bool]) -> str:
+    quiet_until = None
     while True:
         now = time.monotonic()
         if now >= deadline:
-            return "".join(pieces), "time"
+            return "time"
         if quiet_until is None and process.poll() is not None:
             quiet_until = now + _QUIET_S
         if quiet_until is not None and now >= quiet_until:
-            return "".join(pieces), "status"
+            return "status"
         ready, _, _ = select.select([stream], [], [], min(0.05, deadline - now))
         if not ready:
             continue
@@ -75,15 +92,9 @@ def _read(
         if not data:  # closed by all of them; the program itself may go on
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(max(min(deadline - time.monotonic(), 2.0), 0))
-            return "".join(pieces), "status" if process.poll() is not None else "time"
-        piece = data.decode("utf-8", "replace")
-        pieces.append(piece)
-        total += len(data)
-        tail = (tail + piece)[-(1 << 17) :]
-        if enough(tail):
-            return "".join(pieces), "enough"
-        if total >= max_bytes:
-            return "".join(pieces), "size"
+            return "status" if process.poll() is not None else "time"
+        if take(data):
+            return "enough"
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:

@@ -8,12 +8,15 @@ Source: tools/server/server-common.h, server-context.cpp and server-task.cpp of 
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from advisor.engines.log_filter import GAP
 from advisor.records import NamedTuple
 
-MAX_TIMINGS = 10_000
+MAX_TIMINGS = 10_000  # of a log, the newest
+_MAX_LINE, _MAX_PATH_LINE = 500, 5000
 _MAX_TOKENS = 1 << 31
 
 
@@ -95,8 +98,13 @@ def _ratio(found: Mapping[str, float], tokens: str, seconds: str) -> float | Non
 
 # ---------------------------------------------------------------- a log
 
+# a line that says something of speed holds one of these
+MARKS = (
+    b"processing task", b"draft acceptance", b"eval time", b"print_timing", b"stop processing", b"n_threads",
+    b"loading model '",
+)  # fmt: skip
 _TASK = re.compile(r"\bid +(\d+) \| task +(\d+) \|")
-_EVAL = re.compile(r"(prompt )?eval time += +([\d.]+) ms / +(\d+) (tokens|runs)")
+_EVAL = re.compile(r"eval time += +([\d.]+) ms / +(\d+) (tokens|runs)")
 _RELEASED = re.compile(r"stop processing: n_tokens = (\d+)|n_past = (\d+)")
 _SYSTEM = re.compile(r"system[ _]info.*?n_threads[ =:]+(\d+).*?(?:/ (\d+)|total_threads = (\d+))")
 
@@ -123,7 +131,7 @@ class SpeedReader:
     def __init__(self) -> None:
         """Nothing read yet."""
         self.tasks: dict[str, _Task] = {}  # those that run, by slot
-        self.timings: list[Timing] = []
+        self.timings: deque[Timing] = deque(maxlen=MAX_TIMINGS)
         self.n_disturbed = 0
         self.logical_cores: int | None = None
         self.path: str | None = None
@@ -133,7 +141,7 @@ class SpeedReader:
     def watch(self, lines: Iterable[str]) -> Iterator[str]:
         """The same lines for another reader."""
         for line in lines:
-            self.line(line[:1000])
+            self.line(line[:_MAX_PATH_LINE] if "loading model '" in line else line[:_MAX_LINE])
             yield line
 
     @property
@@ -143,7 +151,11 @@ class SpeedReader:
 
     def line(self, line: str) -> None:
         """One more line."""
-        match = _TASK.search(line) if "task" in line else None
+        if line == GAP:  # what ran there has ended meanwhile
+            self.tasks.clear()
+            self.told = ""
+            return
+        match = _TASK.search(line[:250]) if "task" in line else None
         slot = match[1] if match else ""
         if slot and "processing task" in line and "launch" in line:
             self._begin(slot)
@@ -157,7 +169,7 @@ class SpeedReader:
             self.told = ""
             released = _RELEASED.search(line)
             self._end(slot, int(released[1] or released[2]) if released and len(released[0]) < 40 else None)
-        elif "system" in line and "n_threads" in line and (system := _SYSTEM.search(line)):
+        elif "system" in line and "n_threads" in line and (system := _SYSTEM.search(line[:300])):
             digits = system[2] or system[3]
             self.logical_cores = int(digits) if len(digits) < 6 else None
         elif "loading model '" in line:  # another model: what came before tells of the one before
@@ -176,16 +188,16 @@ class SpeedReader:
 
     def _timed(self, line: str, slot: str) -> None:
         match = _EVAL.search(line)
-        if match is None or len(match[3]) > 9 or len(match[2]) > 15:
+        if match is None or len(match[2]) > 9 or len(match[1]) > 15:
             return
-        count, seconds = int(match[3]), float(match[2]) / 1000 if match[2].count(".") < 2 else 0.0
+        count, seconds = int(match[2]), float(match[1]) / 1000 if match[1].count(".") < 2 else 0.0
         task = self.tasks.get(slot) if slot else self.single
         if task is None or not count or seconds <= 0:
             return
-        if match[1]:
+        if line.endswith("prompt ", 0, match.start()):
             task.prompt = (count, seconds)
         else:
-            task.predicted = (count - (match[4] == "tokens"), seconds)
+            task.predicted = (count - (match[3] == "tokens"), seconds)
             if not slot:  # a program that ends with these lines
                 depth = (task.prompt[0] if task.prompt else 0) + count // 2
                 self._keep(task, depth)
@@ -201,6 +213,6 @@ class SpeedReader:
         self._keep(task, None if n_tokens is None else max(n_tokens - task.predicted[0] // 2, 0))
 
     def _keep(self, task: _Task, depth: int | None) -> None:
-        if task.predicted is not None and len(self.timings) < MAX_TIMINGS:
+        if task.predicted is not None:
             prompt = task.prompt or (0, 0.0)
             self.timings.append(Timing(*prompt, *task.predicted, depth))

@@ -180,11 +180,11 @@ class ModelPlans:
 
     def _member(self, wanted: Wanted) -> Member:
         """The model read, with its wishes."""
-        pinned = wanted.wishes.pinned
+        pinned = self._app.drafting(wanted.wishes.pinned)
+        spec = self._app.model(self._app.header(wanted.model.path), load_mtp="draft-mtp" in pinned.spec_type)
         mmproj = next((part.path for part in wanted.model.companions if part.kind == "mmproj"), None)
-        if wanted.projector and pinned.mmproj is None:
+        if wanted.projector and pinned.mmproj is None and mmproj and self._app.takes_projector(spec, mmproj):
             pinned = pinned._replace(mmproj=mmproj)
-        spec = self._app.model(self._app.header(wanted.model.path))
         wishes = wanted.wishes._replace(pinned=pinned)
         return Member(wanted.id, spec, self._planner.intent(wanted.intent), wishes, self._app.beside(pinned, spec))
 

@@ -15,11 +15,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from advisor.errors import OutputError
 from advisor.managed.atomic import replace_file
 from advisor.records import NamedTuple
+from advisor.regular import read_regular
 from advisor.slots import Slot
 from advisor.stores.types import StoreReport
 
 FILE = "seen.json"
-_MAX_BYTES = 16 << 20
+_MAX_BYTES = 4 << 20
 
 
 class SeenModel(NamedTuple):
@@ -44,8 +45,7 @@ class Seen(NamedTuple):
 def read_seen(state_folder: str) -> Seen:
     """What was written last; nothing where there is nothing usable."""
     try:
-        with open(os.path.join(state_folder, FILE), "rb") as file:
-            document = json.loads(file.read(_MAX_BYTES))
+        document = json.loads(read_regular(os.path.join(state_folder, FILE), _MAX_BYTES)[0])
         return Seen(
             {str(folder): int(number) for folder, number in document["devices"].items()},
             {

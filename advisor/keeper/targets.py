@@ -11,6 +11,7 @@ from advisor.gguf_header.errors import printable
 from advisor.outputs import registry
 from advisor.outputs.types import Output, OutputModel
 from advisor.records import NamedTuple
+from advisor.regular import read_regular
 
 if TYPE_CHECKING:
     from advisor.outputs.llama_swap import Beside
@@ -79,8 +80,7 @@ def _beside(target: Target) -> Beside:
     found = Beside()
     for other in files_beside(target):
         try:
-            with open(other, encoding="utf-8") as file:
-                text = file.read(_MAX_CONFIG_BYTES + 1)
+            text = read_regular(other, _MAX_CONFIG_BYTES)[0].decode()
         except (OSError, UnicodeDecodeError):
             raise OutputError(
                 f"{printable(other)} cannot be read, and its model ids must not be used twice; make it readable."

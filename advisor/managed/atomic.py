@@ -20,7 +20,7 @@ from advisor.errors import OutputError
 from advisor.gguf_header.errors import printable
 from advisor.records import NamedTuple
 
-MAX_FILE_BYTES = 16 << 20  # larger ones are no config files
+MAX_FILE_BYTES = 4 << 20  # larger ones are no config files
 _PREFIX, _SUFFIX = ".advisor-", ".part"
 
 

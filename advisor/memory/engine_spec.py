@@ -69,6 +69,9 @@ SCHEMA: dict[str, object] = {
     "blas": {"prefill_tokens_per_s": "int", "prefill_without_tokens_per_s": "int", "source": "str"},
     "draft": {"n_max": {"*": "int"}, "cache_type": "str", "source": "str"},
     "projector": {
+        "out_rows": {"*": "str"},
+        "out_columns": {"*": "str"},
+        "deepstack_kinds": ["str"],
         "flash_attn_compute_capability": "number",
         "warmup_tokens": {"*": "int"},
         "max_tokens": {"*": "int"},

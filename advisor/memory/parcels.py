@@ -1,7 +1,5 @@
 """A model's weights summed into parcels that always lie together, and these over blocks that follow each other."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any

@@ -86,10 +86,9 @@ def resolve_settings(
 
 def draft_tokens(asked: RequestedSettings, engine: EngineSpec) -> int:
     """Tokens that speculative decoding drafts at most, 0 without it; each needs a row of logits."""
-    kinds = asked.spec_type or (("draft-simple",) if asked.draft_model else ())
     known = engine.draft["n_max"]
     drafted = asked.draft_n_max if asked.draft_n_max is not None else known["draft"]
-    return max((drafted if kind.startswith("draft-") else known.get(kind, 0) for kind in kinds), default=0)
+    return max((drafted if kind.startswith("draft-") else known.get(kind, 0) for kind in asked.spec_type), default=0)
 
 
 def _beside(asked: RequestedSettings, engine: EngineSpec) -> BesideSettings:

@@ -3,6 +3,9 @@
 Source: llama.cpp b11434 src/llama-adapter.cpp (llama_adapter_lora_init_impl) and tools/mtmd/clip.cpp.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from advisor.errors import ModelError
 from advisor.ggml_types import GGML_TYPES, tensor_bytes
 from advisor.gguf_header.types import GgufHeader, TensorInfo
@@ -109,6 +112,53 @@ def read_projector(header: GgufHeader) -> Projector:
         )
     audio = bool(header.metadata.get("clip.has_audio_encoder", False))
     return Projector(_stem(header.path), tensors, vision, audio)
+
+
+def check_projector(header: GgufHeader, spec: ModelSpec, rules: Mapping[str, Any]) -> None:
+    """Raise ModelError for a projector that is another model's: the engine refuses one of another width.
+
+    `rules`: the table [projector] of the engine's rules. Source: llama.cpp b11549 tools/mtmd/mtmd.cpp (mtmd_context).
+    """
+    mine = input_width(spec)
+    for width in _widths(header, rules):
+        if width != mine:
+            deep = f" ({mine // spec.n_embd} x {spec.n_embd:,})" if mine != spec.n_embd else ""
+            raise ModelError(
+                f"{header.path} hands over {width:,} values a token, {spec.name} takes {mine:,}{deep}, and the engine "
+                f"refuses such a pair; give the projector that was made for this model."
+            )
+
+
+def input_width(spec: ModelSpec) -> int:
+    """Values of one row of embeddings that the engine feeds a model: n_embd, and once more for each deepstack input.
+
+    Source: llama.cpp b11549 src/llama-hparams.cpp (n_embd_inp), models/qwen3vl.cpp and models/granite.cpp.
+    """
+    count = spec.metadata.get(f"{spec.architecture}.n_deepstack_layers")
+    mapping = spec.metadata.get(f"{spec.architecture}.deepstack_mapping")
+    if isinstance(mapping, tuple):
+        count = len({value for value in mapping if isinstance(value, int) and value >= 0})
+    return spec.n_embd * (1 + count) if isinstance(count, int) and 0 < count <= spec.n_layer_all else spec.n_embd
+
+
+def _widths(header: GgufHeader, rules: Mapping[str, Any]) -> list[int]:
+    """The width of what each encoder of a projector file hands over, as far as it is known where to look."""
+    shapes = {tensor.name: tensor.shape for tensor in header.tensors}
+    common = header.metadata.get("clip.projector_type")
+    found = []
+    for side, part in (("vision", "qwen2.5vl_merger"), ("audio", "qwen2a")):
+        if not header.metadata.get(f"clip.has_{side}_encoder", False):
+            continue
+        kind = str(common or header.metadata.get(f"clip.{side}.projector_type", ""))
+        kind = part if kind == "qwen2.5o" else kind
+        if kind == "mlp" and "mm.3.weight" in shapes:
+            kind = "mlp_norm"
+        rows, columns = shapes.get(rules["out_rows"].get(kind, "")), shapes.get(rules["out_columns"].get(kind, ""))
+        width = rows[1] if rows is not None and len(rows) > 1 else columns[0] if columns else 0
+        if kind in rules["deepstack_kinds"]:
+            width *= 1 + sum(name.startswith("v.deepstack.") and name.endswith(".fc1.weight") for name in shapes)
+        found += [width] if width else []
+    return found
 
 
 def _tensor(header: GgufHeader, tensor: TensorInfo, base: str) -> BesideTensor:

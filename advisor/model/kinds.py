@@ -72,3 +72,22 @@ def _looks_like_diffusion(header: GgufHeader) -> bool:
         return False
     heads = ("double_blocks.", "single_blocks.", "joint_blocks.", "model.diffusion_model.", "transformer_blocks.")
     return any(tensor.name.startswith(heads) for tensor in header.tensors)
+
+
+def drafting_of(header: GgufHeader, *, wished: bool) -> tuple[str, ...]:
+    """--spec-type for a draft model where none is given: as the engine infers it from the file, () = it drafts nothing.
+
+    `wished`: the type that makes the file draft, where the engine infers none. Source: llama.cpp b11549
+    common/speculative.cpp (common_speculative_types_from_gguf); without a type the server loads the draft model and
+    leaves it unused (ggml-org/llama.cpp issue 25345, comment of 2026-07-06).
+    """
+    architecture = header.metadata.get("general.architecture")
+    names = {tensor.name for tensor in header.tensors}
+    if architecture == "dflash":
+        return ("draft-dspark",) if "markov_w1.weight" in names else ("draft-dflash",)
+    count = header.metadata.get(f"{architecture}.block_count")
+    if isinstance(count, int) and f"blk.{count - 1}.nextn.eh_proj.weight" in names:
+        return ("draft-mtp",)
+    if not wished or architecture == "gemma4-assistant":
+        return ()
+    return ("draft-eagle3",) if architecture == "eagle3" else ("draft-simple",)

@@ -10,7 +10,8 @@ from advisor.errors import OutputError
 from advisor.gguf_header.errors import excerpt
 from advisor.outputs.types import GONE, Gone, OutputModel, Slot, Value
 
-MAX_TEXT_CHARACTERS = 4 << 20  # far above any config, far below what would make a parser slow
+# far above any config, and read, changed and compared within a second and 64 MiB
+MAX_CHARACTERS, MAX_LINES, MAX_VALUES = 1 << 20, 20_000, 60_000
 _BOM = "\ufeff"
 _KEPT_TEXTS = 2
 _PARSED: dict[tuple[object, str], dict[Slot, Value]] = {}
@@ -45,6 +46,19 @@ def changed(before: Mapping[Slot, Value], changes: Mapping[Slot, Value | Gone]) 
 def applied(before: Mapping[Slot, Value], changes: Mapping[Slot, Value | Gone]) -> dict[Slot, Value]:
     """`before` with `changes`."""
     return {slot: value for slot, value in {**before, **changes}.items() if value is not GONE}
+
+
+def check_size(text: str, title: str) -> None:
+    """Raises OutputError for a text that is larger than any config; what it holds is counted, not parsed."""
+    if (
+        len(text) > MAX_CHARACTERS
+        or text.count("\n") + text.count("\r") > MAX_LINES
+        or sum(map(text.count, "[{,:=\n\r")) > MAX_VALUES
+    ):
+        raise OutputError(
+            f"this is no config of {title} that advisor changes: it is larger than {MAX_CHARACTERS >> 20} MiB, "
+            f"{MAX_LINES:,} lines or {MAX_VALUES:,} values; split it or give another file."
+        )
 
 
 def unsafe(slots: Iterable[Slot], why: str) -> OutputError:
@@ -93,8 +107,7 @@ class Format(ABC):
 
     def parse(self, text: str) -> Mapping[Slot, Value]:
         """See Output."""
-        if len(text) > MAX_TEXT_CHARACTERS:
-            raise OutputError(f"this is no config of {self.title}: it is larger than 4 MiB; give another file.")
+        check_size(text, self.title)
         key = (self, text)  # an edit, its checks and the program's rules ask for the same two texts
         if key not in _PARSED:
             while len(_PARSED) >= _KEPT_TEXTS:

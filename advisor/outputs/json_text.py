@@ -16,7 +16,7 @@ from advisor.outputs.tree_text import Entry, Node, Splice, containers, edit_in_b
 from advisor.outputs.types import Gone, Slot, Value
 
 _BLANK = re.compile(r"[ \t\r\n]*")
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
 _SCALAR = re.compile(r"[^\s,\]}]+")
 _MAX_DEPTH = 50
 

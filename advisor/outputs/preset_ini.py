@@ -9,11 +9,11 @@ from __future__ import annotations
 import difflib
 import hashlib
 import os
-import stat
 import tempfile
 
 from advisor.errors import OutputError
 from advisor.outputs.ini_text import carries, section_fits
+from advisor.regular import NotRegularError, read_regular
 
 _HEADER = "; written by advisor, edits are noticed and kept. content-sha256="
 _FILES = frozenset(("lora", "mmproj", "spec-draft-model"))  # the server runs in a folder of its own
@@ -100,12 +100,11 @@ def _sealed(body: str) -> bytes:
 def _read_own(target: str, shown: str) -> str | None:
     """The body of a file that we wrote, None when there is no file. Raises OutputError for anyone else's."""
     try:
-        if not stat.S_ISREG(os.stat(target).st_mode):  # a FIFO would wait for a writer
-            raise OutputError(f"{shown} is not a regular file; choose another --output.")
-        with open(target, "rb") as file:
-            text = file.read(4 << 20).decode()
+        text = read_regular(target, 4 << 20)[0].decode()
     except FileNotFoundError:
         return None
+    except NotRegularError:
+        raise OutputError(f"{shown} is not a regular file; choose another --output.") from None
     except OSError as error:
         raise OutputError(f"{shown} cannot be read: {error.strerror}; choose another --output.") from None
     except UnicodeDecodeError:

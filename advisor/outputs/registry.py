@@ -32,6 +32,7 @@ def forget_texts() -> None:
     nodes = sys.modules.get("advisor.outputs.yaml_nodes")
     if nodes is not None:
         nodes.document.cache_clear()
+        nodes.piece.cache_clear()
 
 
 def load(name: str) -> Output:

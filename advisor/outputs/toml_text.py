@@ -19,7 +19,7 @@ from advisor.outputs.types import Slot, Value
 
 _BARE = r"[A-Za-z0-9_-]+"
 _HEADER = re.compile(rf"[ \t]*\[[ \t]*({_BARE}(?:[ \t]*\.[ \t]*{_BARE})*)[ \t]*\][ \t]*(#.*)?")
-_KEY = re.compile(rf"[ \t]*({_BARE})[ \t]*=[ \t]*(\"(?:[^\"\\]|\\.)*\"|'[^']*'|[A-Za-z0-9+._:-]+)[ \t]*(#.*)?")
+_KEY = re.compile(rf"[ \t]*({_BARE})[ \t]*=[ \t]*(\"[^\"\\]*(?:\\.[^\"\\]*)*\"|'[^']*'|[A-Za-z0-9+._:-]+)[ \t]*(#.*)?")
 
 
 def data_of(text: str, title: str) -> dict[str, Any]:

@@ -14,7 +14,10 @@ from advisor.outputs.yaml_simple import Piece, read_simple
 from advisor.records import NamedTuple
 
 _MAX_NODES = 200_000  # aliases unfolded: a few lines of them can stand for billions
+# lines, keys and values that ruamel reads, some 40 microseconds each; of a whole document twice
+_MAX_INVOLVED = 14_000
 _MARK_WITHIN = re.compile(r"(?:^|[\r\n])\ufeff")
+_WHOLE_COMMENT = re.compile(r"^[ \t]*#[^\r\n]*(?:\r\n?|\n|\Z)", re.MULTILINE)
 _COMMENT = re.compile(r"(?:^|(?<=[ \t]))#[^\r\n]*", re.MULTILINE)
 
 
@@ -36,14 +39,45 @@ def document(text: str, title: str) -> Document:
             f"this is no config of {title}: line {line} begins with a byte order mark (U+FEFF), which programs take in "
             "different ways; remove it."
         )
+    left = _MAX_INVOLVED
+
+    def involved(part: str) -> Document:
+        nonlocal left
+        whole = len(part) == len(text)
+        left -= _weight(part) * (2 if whole else 1)
+        if left < 0:
+            raise _TooInvolved
+        return by_ruamel(part) if whole else piece(part)
+
     try:
-        simple = read_simple(text, lambda part: Piece(*by_ruamel(part)))
-        return Document(*simple) if simple is not None else by_ruamel(text)
+        simple = read_simple(text, lambda part: Piece(*involved(part)), _TooInvolved)
+        return Document(*simple) if simple is not None else involved(text)
     except OutputError:
         raise
+    except _TooInvolved:
+        raise OutputError(
+            f"this is no config of {title} that advisor changes: it holds more than {_MAX_INVOLVED // 2:,} lines and "
+            "values that are not written in the plainest way; split it or give another file."
+        ) from None
     except Exception as error:  # ruamel raises errors of many kinds on broken text, int one for many digits
         reason = " ".join(str(error).split()) or type(error).__name__
         raise OutputError(f"this is no config of {title}: {excerpt(reason)}; correct it.") from None
+
+
+class _TooInvolved(Exception):  # noqa: N818 - told as an OutputError
+    """More than ruamel reads in half a second."""
+
+
+def _weight(text: str) -> int:
+    """What ruamel takes its time for: lines that are no comments, and marks between keys and values."""
+    bare = _WHOLE_COMMENT.sub("", text) if "#" in text else text
+    return sum(map(bare.count, "\n[{,:}?&*!")) - bare.count("\n\n") + 1
+
+
+@lru_cache(maxsize=2000)  # an edit changes one of many
+def piece(text: str) -> Document:
+    """`by_ruamel`, remembered: one entry of a document."""
+    return by_ruamel(text)
 
 
 def by_ruamel(text: str) -> Document:

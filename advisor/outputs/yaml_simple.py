@@ -41,22 +41,23 @@ class _Unreadable(Exception):  # noqa: N818 - no error
     """Nothing that could be read in pieces."""
 
 
-def read_simple(text: str, by_ruamel: Callable[[str], Piece]) -> Piece | None:
+def read_simple(text: str, by_ruamel: Callable[[str], Piece], enough: type[Exception] | tuple[()] = ()) -> Piece | None:
     """The document, None where that has to be left to ruamel as a whole.
 
-    `by_ruamel` reads one entry of a map as a document of its own; whatever it raises means the whole is its.
+    `by_ruamel` reads one entry of a map as a document of its own; whatever it raises means the whole is its, but for
+    `enough`, which is passed on.
     """
     if "\t" in text or "\r" in text.replace("\r\n", "") or re.search(r"^(?:%|\.\.\.)", text, re.MULTILINE):
         return None
     try:
-        return _Reader(text, by_ruamel).document()
+        return _Reader(text, by_ruamel, enough).document()
     except (_Complex, _Unreadable):
         return None
 
 
 class _Reader:
-    def __init__(self, text: str, by_ruamel: Callable[[str], Piece]) -> None:
-        self.text, self.by_ruamel = text, by_ruamel
+    def __init__(self, text: str, by_ruamel: Callable[[str], Piece], enough: type[Exception] | tuple[()]) -> None:
+        self.text, self.by_ruamel, self.enough = text, by_ruamel, enough
         self.starts, self.contents, self.indents = list[int](), list[str](), list[int]()
         for match in _LINE.finditer(text):
             content = match[0].rstrip()
@@ -184,6 +185,8 @@ class _Reader:
             raise _Unreadable
         try:
             piece = self.by_ruamel(text)
+        except self.enough:
+            raise
         except Exception:
             raise _Unreadable from None
         if piece.node is None or len(piece.node.entries) != 1 or not isinstance(piece.data, dict):

@@ -2,8 +2,11 @@
 
 from advisor.model.spec import ModelSpec
 from advisor.quants.choose import Chooser
+from advisor.quants.names import without_quant
 from advisor.quants.rules import QuantRules
 from advisor.records import NamedTuple
+
+_WHO = ("general.basename", "general.size_label", "general.finetune", "general.version")
 
 
 class Recognized(NamedTuple):
@@ -29,7 +32,14 @@ def recognize(spec: ModelSpec, rules: QuantRules) -> Recognized | None:
 
 
 def same_model(spec: ModelSpec, other: ModelSpec) -> bool:
-    """Whether both are one model, whatever their quantization: the same name, architecture and tensors."""
-    if (spec.architecture, spec.name) != (other.architecture, other.name):
+    """Whether both are one model, whatever their quantization: architecture, tensors, and what they say who they are.
+
+    Names may differ in the quantization at their end: where a file has no name, its own is taken.
+    """
+    if (spec.architecture, without_quant(spec.name)) != (other.architecture, without_quant(other.name)):
         return False
+    for key in _WHO:
+        one, two = spec.metadata.get(key), other.metadata.get(key)
+        if one is not None and two is not None and one != two:
+            return False
     return {t.name: t.shape for t in spec.tensors} == {t.name: t.shape for t in other.tensors}

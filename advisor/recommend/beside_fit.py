@@ -119,6 +119,10 @@ def _beside(search: Search, fit: Side, ours: Side, over_bytes: int) -> list[Said
     if over_bytes:
         text = "fit takes system memory as unlimited: its choice is {over_bytes} too much for it"
         told.append(sentence(say(text, over_bytes=over_bytes)))
+    turn = search.intent.turn.n_tokens
+    if fit.n_ctx < turn <= ours.n_ctx and ours.judged.fits:
+        text = "a turn with its history is {turn_tokens} tokens long, which fit's {fit_n_ctx} do not hold"
+        told.append(sentence(say(text, turn_tokens=turn, fit_n_ctx=fit.n_ctx)))
     if fit.judged.plan.settings.cache_type_k != ours.judged.plan.settings.cache_type_k and ours.judged.fits:
         values: Figures = {"cache": cache_name(ours.judged)}
         values |= {"our_token_bytes": _cache_per_token(ours), "fit_token_bytes": _cache_per_token(fit)}

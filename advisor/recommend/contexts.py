@@ -3,7 +3,7 @@
 from advisor.recommend.budget import shared_bytes
 from advisor.recommend.evaluate import Judged
 from advisor.recommend.search import Search
-from advisor.recommend.words import blocks_text
+from advisor.recommend.words import experts_text
 from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings
 
@@ -83,9 +83,7 @@ def table_basis(search: Search, chosen: Judged, pairs: list[tuple[str, str]]) ->
                 n_ubatch=chosen.request.n_ubatch,
                 tensor_split=chosen.request.tensor_split,
             )
-            basis = f"{settings.n_gpu_layers} of {every} layers on the GPU"
-            if chosen.plan.host_expert_blocks:
-                basis += f", experts of {blocks_text(chosen.plan.host_expert_blocks)} on the CPU"
+            basis = f"{settings.n_gpu_layers} of {every} layers on the GPU{experts_text(chosen)}"
     else:
         base = base._replace(n_gpu_layers=0)
     return base, basis + slots

@@ -187,7 +187,7 @@ class Cures:
 
     def _quantization(self) -> Cure | None:
         """The largest smaller quantization that is all on the GPUs, or fits at all; if that loses much, the next."""
-        from advisor.quants.quality import weights_quality
+        from advisor.quants.quality import weights_loss
         from advisor.recommend.smaller import Ladder, smaller_quantizations
 
         search, answer, rules = self._search, self._answer, self._quants()
@@ -210,17 +210,13 @@ class Cures:
         )
         rate = (one.speed.decode_tokens_per_s if one.spec.has_logits else one.speed.prefill_tokens_per_s).value
         then = say(f"{layers}, {{tokens_per_s}}", **a, tokens_per_s=rate) if one.judged.fits else None
+        new = weights_loss(rules, one.spec)
+        old = weights_loss(rules, search.spec, imatrix=new.imatrix)  # like with like, where there are both figures
         loss = None
-        new, old = weights_quality(rules, one.name), weights_quality(rules, search.spec.quantization)
-        if new is not None and new.perplexity_more is not None:
-            before = None
-            if old is not None:  # like with like: with an importance matrix where the new figure is of one
-                with_matrix = new.imatrix and old.with_imatrix_perplexity_more is not None
-                before = old.with_imatrix_perplexity_more if with_matrix else old.perplexity_more
-            more = new.perplexity_more - (before or 0.0)
-            than = search.spec.quantization if before is not None else "F16"
+        if new.of != old.of and new.imatrix == old.imatrix and None not in (new.perplexity_more, old.perplexity_more):
+            more = (new.perplexity_more or 0.0) - (old.perplexity_more or 0.0)
             text = "published perplexity {perplexity} more than {than} on {of}"
-            loss = say(text, perplexity=round(more, 4), than=than, of=new.model)
+            loss = say(text, perplexity=round(more, 4), than=old.of, of=new.model)
         return Cure("quantization", f"a file in {one.name}", saves, one.judged.fits and (one.full or full), one.judged,
                     capital(sentence(said, then, loss)))  # fmt: skip
 

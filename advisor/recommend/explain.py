@@ -139,8 +139,11 @@ def _cache_reason(search: Search, best: Ranked) -> Note:
     return Note("cache_quantized", text, "policy.toml: cache_factor")
 
 
-def alternatives(search: Search, found: Found, best: Ranked) -> list[Alternative]:
-    """The longest context, the fastest turn and the best cache, where they differ noticeably from the choice."""
+def alternatives(search: Search, found: Found, best: Ranked, contexts: ContextTable) -> list[Alternative]:
+    """The longest context, the fastest turn and the best cache, where they differ noticeably from the choice.
+
+    It is called the longest only where no row of `contexts`, with other types of cache or layers, has a longer one.
+    """
     gain = 1.0 + float(search.policy.search["alternative_gain"])
     chosen, chosen_speed = best.judged.plan.settings, best.speed
     picked: list[Alternative] = []
@@ -151,7 +154,12 @@ def alternatives(search: Search, found: Found, best: Ranked) -> list[Alternative
 
     longest = max(found.pool, key=lambda r: (r.judged.plan.settings.n_ctx, -r.cost))
     if longest.judged.plan.settings.n_ctx > chosen.n_ctx * gain:
-        offer("longest context", longest, _trade(longest, chosen_speed))
+        rows = [row.max_n_ctx * search.slots for row in contexts.rows if row.max_n_ctx]
+        reach = min(max(rows, default=0), search.ceiling)
+        label = "longest context" if longest.judged.plan.settings.n_ctx >= reach else "longer context"
+        layers = layers_text(search.spec, longest.judged)
+        elsewhere = "" if layers == layers_text(search.spec, best.judged) else f"{layers}, "
+        offer(label, longest, elsewhere + _trade(longest, chosen_speed))
     fastest = min(found.pool, key=lambda r: (r.speed.turn_seconds.value, r.cost))
     if fastest.speed.decode_tokens_per_s.value > chosen_speed.decode_tokens_per_s.value * gain:
         offer("fastest", fastest, _trade(fastest, chosen_speed))
@@ -225,11 +233,8 @@ def fixes(
         return []
     every = search.spec.n_layer_all + 1
     has_gpu = bool(search.evaluator.host.devices)
-    n_ctx = best.plan.settings.n_ctx
-    if search.wishes.pinned.n_ctx is None:  # what was left over went into a longer context than anybody needs
-        n_ctx = min(n_ctx, max(search.comfortable, search.floor))
     wished = search.open_split(best.request)._replace(
-        n_ctx=n_ctx,
+        n_ctx=best.plan.settings.n_ctx,
         n_gpu_layers=every if has_gpu else 0,
         n_cpu_moe=None,
         n_ubatch=None,

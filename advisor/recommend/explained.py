@@ -7,14 +7,15 @@ from advisor.host import Device, HostSnapshot
 from advisor.recommend.cures import Cure, Cures, SearchIn
 from advisor.recommend.ladder import Walk
 from advisor.recommend.recommendation import Recommendation
-from advisor.recommend.rungs import Figures, Rung, context_of, on, rate_of, where
-from advisor.recommend.said import Said, say, sentence
+from advisor.recommend.rungs import Figures, Rung, context_of, on, outcome, places_of, rate_of, where
+from advisor.recommend.said import Said, capital, say, sentence
 from advisor.recommend.search import Search
 from advisor.recommend.steps import Step, next_steps
 from advisor.records import NamedTuple
 
 if TYPE_CHECKING:
     from advisor.quants.rules import QuantRules
+    from advisor.recommend.siblings import Sibling
 
 
 class Explained(NamedTuple):
@@ -27,9 +28,13 @@ class Explained(NamedTuple):
 
 
 def explain(
-    search: Search, answer: Recommendation, host: HostSnapshot, search_in: SearchIn, quants: "Callable[[], QuantRules]"
-) -> Explained:
-    """`search`: on the cards that the answer takes; `host`: the whole machine; `search_in` searches on another one."""
+    search: Search, answer: Recommendation, host: HostSnapshot, search_in: SearchIn, quants: "Callable[[], QuantRules]",
+    siblings: "Siblings | None" = None,
+) -> Explained:  # fmt: skip
+    """`search`: on the cards that the answer takes; `host`: the whole machine; `search_in` searches on another one.
+
+    `siblings`: other quantizations on disk, each of which is a rung before the answer.
+    """
 
     def search_on(devices: tuple[Device, ...]) -> Search:
         return search_in(host._replace(devices=devices), search.wishes)
@@ -39,8 +44,42 @@ def explain(
 
     steps = next_steps(search, answer.chosen)
     rungs = Walk(search, answer.chosen, host.devices, search_on, steps, quality).rungs()
+    if siblings is not None:
+        rungs = (*rungs[:-1], *sibling_rungs(siblings), rungs[-1])
     cures = Cures(search, answer, search_in, quality, quants, steps).all()
     return Explained(rungs, steps, cures, friend(search, answer, rungs))
+
+
+class Siblings(NamedTuple):
+    """The file that the answer is for, and the others, each with the search on the cards that its answer takes."""
+
+    chosen: "Sibling"
+    others: "tuple[tuple[Sibling, Search], ...]"
+
+
+def sibling_rungs(siblings: Siblings) -> tuple[Rung, ...]:
+    """What each other quantization would be, and what it costs beside the answer with its published loss counted."""
+    mine, rungs = siblings.chosen, []
+    for other, search in sorted(siblings.others, key=lambda pair: pair[0].cost):
+        judged = other.answer.chosen
+        (layers, a), (context, b) = where(search, judged), context_of(judged)
+        what = say(f"or as {{file}}: {layers}, {context}", file=other.name, **a, **b)
+        loss = say("published KL divergence {kld} instead of {chosen_kld}",
+                   kld=round(other.loss.kld, 4), chosen_kld=round(mine.loss.kld, 4))  # fmt: skip
+        price = _price(other.cost / mine.cost, other.answer.intent) if other.fits and mine.fits else None
+        told = capital(sentence(what, outcome(search, judged), loss, price))
+        speed = other.answer.speed if other.fits else None
+        rungs.append(Rung("quantization", False, judged, places_of(search, judged), speed, told))
+    return tuple(rungs)
+
+
+def _price(ratio: float, intent: str) -> Said:
+    """What a file costs all in all, as a part or a multiple of the answer's cost."""
+    if ratio >= 2:
+        return say("{cost_ratio} times as dear for {intent}", cost_ratio=round(ratio, 1), intent=intent)
+    percent = abs(round(100 * (ratio - 1)))
+    word = "dearer" if ratio >= 1 else "cheaper"
+    return say(f"{{percent}} % {word} for {{intent}}", percent=percent, intent=intent)
 
 
 def published(rules: "QuantRules", cache_type: str) -> Said | None:

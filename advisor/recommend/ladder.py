@@ -30,12 +30,13 @@ from advisor.recommend.words import cache_name
 from advisor.settings import RequestedSettings
 from advisor.speed import Speed
 
+Knob = tuple[str, tuple[str, ...]]
 SearchOn = Callable[[tuple[Device, ...]], Search]
 _SMALL_UBATCH = 256
 _SAME = 1.005  # a turn that is longer by less is the same
 
 # what the choice may differ in from the first wish, in the order in which a person gives it up
-_KNOBS = (
+_KNOBS: tuple[Knob, ...] = (
     ("cache", ("cache_type_k", "cache_type_v")),
     ("context", ("n_ctx",)),
     ("experts", ("n_cpu_moe", "cpu_moe")),
@@ -60,7 +61,7 @@ class Walk:
     def rungs(self) -> tuple[Rung, ...]:
         """From the wish to the choice; where nothing had to be given up it is one."""
         search, target, wish = self._search, self._chosen.request, wish_of(self._search)
-        knobs = [(code, names) for code, names in _KNOBS if _differ(wish, target, names)]
+        knobs = self._knobs(wish)
         left_out = len(search.evaluator.host.devices) < len(self._all)
         if left_out:
             everywhere_on = self._search_on(self._all)
@@ -78,11 +79,29 @@ class Walk:
                 self._fewer_cards()
             if last and not moved and code == "context":
                 self._fewer_layers(wish)
-            if last and code != "micro_batch":
-                self._smaller_batch()
+            if last and all(one != "micro_batch" for one, _ in knobs):
+                self._smaller_batch(at, code)
             at = at._replace(**{name: getattr(target, name) for name in names})
             self._concede(code, self._chosen if last else search.judge(at))
         return tuple(self._rungs)
+
+    def _knobs(self, wish: RequestedSettings) -> list[Knob]:
+        """What the choice differs in from the wish, in the order of _KNOBS; a larger micro-batch once there is room."""
+        target = self._chosen.request
+        knobs: list[tuple[str, tuple[str, ...]]] = [
+            (code, names) for code, names in _KNOBS if _differ(wish, target, names)
+        ]
+        if not knobs or knobs[-1][0] != "micro_batch" or not self._larger(wish):
+            return knobs
+        at = wish
+        for number, (_, names) in enumerate(knobs[:-1]):
+            at = at._replace(**{name: getattr(target, name) for name in names})
+            if self._search.judge(at).fits:
+                return [*knobs[: number + 1], knobs[-1], *knobs[number + 1 : -1]]
+        return knobs
+
+    def _larger(self, wish: RequestedSettings) -> bool:
+        return self._chosen.plan.settings.n_ubatch > self._search.judge(wish).plan.settings.n_ubatch
 
     # -- on the way ------------------------------------------------------------------------------------------------
 
@@ -166,6 +185,8 @@ class Walk:
             words = "{comfortable_n_ctx} tokens are enough for {intent}"
             return say(words, comfortable_n_ctx=enough, intent=search.intent.name)
         percent = round(100 * (search.cost(judged) / search.cost(self._chosen) - 1))
+        if percent < 1:
+            return None
         return say("all in all {percent} % dearer for {intent}", percent=percent, intent=search.intent.name)
 
     def _other_cache(self, wish: RequestedSettings) -> None:
@@ -208,33 +229,33 @@ class Walk:
         self._add("layers", judged, say(f"{context} with {layers}", **a, **b), outcome(search, judged),
                   self._not_taken(judged))  # fmt: skip
 
-    def _smaller_batch(self) -> None:
-        """What a smaller micro-batch would free beside the choice, and how much more context that holds."""
-        search, chosen = self._search, self._chosen
+    def _smaller_batch(self, at: RequestedSettings, code: str) -> None:
+        """What a smaller micro-batch would do instead of the last concession, `code`; `at`: what was tried before it.
+
+        Instead of less context it is how much more of that it would hold beside the choice.
+        """
+        search, chosen, before = self._search, self._chosen, self._taken()
         settings, pinned = chosen.plan.settings, search.wishes.pinned
-        if not chosen.fits or settings.n_ubatch <= _SMALL_UBATCH or pinned.n_ubatch is not None:
+        if not chosen.fits or before.judged.fits or settings.n_ubatch <= _SMALL_UBATCH or pinned.n_ubatch is not None:
+            return
+        words = "a micro-batch of {n_ubatch} tokens instead of {n_ubatch_before}"
+        counts: Figures = {"n_ubatch": _SMALL_UBATCH, "n_ubatch_before": settings.n_ubatch}
+        if code != "context":
+            smaller = search.judge(at._replace(n_ubatch=_SMALL_UBATCH))
+            effect, amounts = self._effect(before.tightest, smaller)
+            if smaller.plan.refused is None:
+                what = say(f"{words}: {effect}", **counts, **amounts)
+                self._add("micro_batch", smaller, what, outcome(search, smaller), self._not_taken(smaller))
             return
         request = search.open_split(chosen.request)._replace(n_ubatch=_SMALL_UBATCH)
-        smaller = search.judge(request)
-        effect, amounts = self._effect(tightest_of(search, chosen), smaller)
-        if smaller.plan.refused is not None or "saves_bytes" not in amounts:
-            return
-        text = f"a micro-batch of {{n_ubatch}} tokens instead of {{n_ubatch_before}}: {effect}"
-        what = say(text, n_ubatch=_SMALL_UBATCH, n_ubatch_before=settings.n_ubatch, **amounts)
+        longest = search.longest(request, settings.n_ctx, search.ceiling)
         border = next((step for step in self._steps if step.code == "context"), None)
-        if border is not None and border.judged.plan.settings.n_ctx > settings.n_ctx + search.step:
-            return  # there is room already
-        if border is not None:
-            longest = search.longest(request, settings.n_ctx, search.ceiling)
-            if longest is not None and longest.plan.settings.n_ctx >= border.judged.plan.settings.n_ctx:
-                (text, a), (_, b) = context_of(longest), context_of(border.judged, "n_ctx_too_long")
-                more = say(f"at most {text}, where {{n_ctx_too_long}} did not fit", **a, **b)
-                self._add("micro_batch", longest, what, more, outcome(search, longest))
-                return
-        lacking = min(self._steps, key=lambda step: step.place.over_bytes, default=None)
-        if lacking is not None:
-            enough = say("the next step up lacks {lacks_bytes}", lacks_bytes=lacking.place.over_bytes)
-            self._add("micro_batch", smaller, what, enough, outcome(search, smaller))
+        if longest is None or border is None:
+            return
+        if longest.plan.settings.n_ctx >= border.judged.plan.settings.n_ctx:
+            text, values = context_of(longest)
+            what = say(f"{words}: at most {text}", **counts, **values)
+            self._add("micro_batch", longest, what, outcome(search, longest), self._not_taken(longest))
 
     def _fewer_cards(self) -> None:
         """The best without the smallest card, where the choice takes all."""

@@ -31,6 +31,7 @@ _INTENT_SCHEMA: dict[str, object] = {
     "depth_tokens": "int",
     "answer_tokens": "int",
     "least_tokens_per_s": "number",
+    "weights_exponent": "number 0..",
 }
 SCHEMA: dict[str, object] = {
     "margins": {
@@ -43,6 +44,7 @@ SCHEMA: dict[str, object] = {
     },
     "host": {"margin_bytes": "int", "unified_margin_bytes": "int"},
     "cache_factor": {"*": "number"},
+    "weights_factor": {"per_kld": "number 0.."},
     "cache_safety?": [_CACHE_ROW_SCHEMA],
     "intents": {"*": _INTENT_SCHEMA},
     "search": {
@@ -78,6 +80,7 @@ class Intent(NamedTuple):
     cache_types: tuple[str, ...]
     turn: Turn
     least_tokens_per_s: float
+    weights_exponent: float  # what the loss of the file's own quantization counts
 
 
 class Policy(NamedTuple):
@@ -91,6 +94,7 @@ class Policy(NamedTuple):
     together: Mapping[str, int]
     beside: Mapping[str, float]
     intents: Mapping[str, Mapping[str, Any]]
+    weights_factor: Mapping[str, float] = {}
     cache_safety: tuple[Mapping[str, Any], ...] = ()
     # `cache_factor` with what is known of a model on a machine, see cache_safety; empty = nothing is
     key_factor: Mapping[str, float] = {}
@@ -112,6 +116,7 @@ class Policy(NamedTuple):
             cache_types=tuple(table["cache_types"]),
             turn=Turn(table["prompt_tokens"], table["depth_tokens"], table["answer_tokens"]),
             least_tokens_per_s=table["least_tokens_per_s"],
+            weights_exponent=table["weights_exponent"],
         )
 
 
@@ -126,5 +131,6 @@ def parse_policy(document: Mapping[str, Any]) -> Policy:
         together=document["together"],
         beside=document["beside"],
         intents=document["intents"],
+        weights_factor=document["weights_factor"],
         cache_safety=tuple(document.get("cache_safety", ())),
     )

@@ -87,13 +87,14 @@ def recommend_found(
         speed=best.speed,
         budget=evaluator.budget,
         contexts=contexts,
-        alternatives=tuple(alternatives(search, found, best)) if fits else (),
+        alternatives=tuple(alternatives(search, found, best, contexts)) if fits else (),
         rejected=tuple(rejected(search, best)) if fits else (),
         reasons=tuple(reasons(search, best)) if fits else (),
         fixes=tuple(changes),
         warnings=tuple(notes),
         summary=summarize(evaluator.spec, best.judged, best.speed, verdict),
         n_judged=evaluator.n_judged,
+        cost=best.cost,
     )
 
 

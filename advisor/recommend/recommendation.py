@@ -61,3 +61,4 @@ class Recommendation(NamedTuple):
     warnings: tuple[Note, ...]
     summary: str  # the one line that a person would repeat
     n_judged: int
+    cost: float = float("inf")  # for the intent, see `cost` of evaluate.py; infinite where nothing fits

@@ -4,6 +4,7 @@ from advisor.recommend.budget import shared_bytes
 from advisor.recommend.evaluate import Judged
 from advisor.recommend.said import Said, say
 from advisor.recommend.search import Search
+from advisor.recommend.words import experts_away
 from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings
 from advisor.speed import Speed
@@ -73,10 +74,14 @@ def where(search: Search, judged: Judged) -> tuple[str, Figures]:
             f"{{n_gpu_layers}} of {{n_layers}} layers on {gpus}",
             {**values, "n_gpu_layers": settings.n_gpu_layers},
         )
-    if judged.plan.host_expert_blocks:
-        text += ", the experts of {n_cpu_moe} blocks on the CPU"
-        values["n_cpu_moe"] = judged.plan.host_expert_blocks
-    return text, values
+    n_whole, n_in_part = experts_away(judged)
+    if n_whole:
+        text += ", the experts of {n_cpu_moe} blocks"
+        values["n_cpu_moe"] = n_whole
+    if n_in_part:
+        text += " and some of {n_blocks_in_part} more" if n_whole else ", some experts of {n_blocks_in_part} blocks"
+        values["n_blocks_in_part"] = n_in_part
+    return text + (" on the CPU" if n_whole or n_in_part else ""), values
 
 
 def context_of(judged: Judged, name: str = "n_ctx") -> tuple[str, Figures]:

@@ -32,9 +32,11 @@ def next_steps(search: Search, chosen: Judged) -> tuple[Step, ...]:
         lossless = search.judge(request._replace(cache_type_k="f16", cache_type_v="f16"))
         found.append(_step("cache", search, lossless, "an f16 cache", {}))
     if search.evaluator.host.devices:
-        if settings.n_cpu_moe and pinned.n_cpu_moe is None and not pinned.cpu_moe:
-            counts = range(settings.n_cpu_moe - 1, -1, -1)
-            found.append(_more(search, "experts", [request._replace(n_cpu_moe=count or None) for count in counts]))
+        in_part = bool(request.tensor_overrides) and not pinned.tensor_overrides
+        if (settings.n_cpu_moe or in_part) and pinned.n_cpu_moe is None and not pinned.cpu_moe:
+            counts = range(settings.n_cpu_moe - (not in_part), -1, -1)  # first what is there in part
+            whole = request._replace(tensor_overrides=pinned.tensor_overrides)
+            found.append(_more(search, "experts", [whole._replace(n_cpu_moe=count or None) for count in counts]))
         if settings.n_gpu_layers <= search.spec.n_layer_all and pinned.n_gpu_layers is None:
             counts = range(settings.n_gpu_layers + 1, search.spec.n_layer_all + 2)
             found.append(_more(search, "layers", [request._replace(n_gpu_layers=count) for count in counts]))
@@ -76,7 +78,10 @@ def _more(search: Search, code: str, requests: list[RequestedSettings]) -> Step 
 def _step(code: str, search: Search, judged: Judged, words: str, values: Figures) -> Step | None:
     if judged.fits or judged.plan.refused is not None:
         return None
-    place = tightest_of(search, judged)
+    place, n_ubatch = tightest_of(search, judged), judged.plan.settings.n_ubatch
+    if search.wishes.pinned.n_ubatch is None and n_ubatch > search.evaluator.engine.defaults["n_ubatch"]:
+        words += ", with a micro-batch of {n_ubatch} tokens,"  # not what the rungs before it need
+        values = {**values, "n_ubatch": n_ubatch}
     said = say(
         words + " would need {need_bytes} {place}", **values, need_bytes=place.need_bytes, place=on(place.device)
     )

@@ -28,10 +28,24 @@ def layers_text(spec: ModelSpec, judged: Judged) -> str:
         if settings.n_gpu_layers >= every
         else (f"{settings.n_gpu_layers} of {every} layers on {where}")
     )
-    if judged.plan.host_expert_blocks:
-        text += f", experts of {blocks_text(judged.plan.host_expert_blocks)} on the CPU"
-        text += ", of some only a part" if settings.tensor_overrides else ""
-    return text
+    return text + experts_text(judged)
+
+
+def experts_text(judged: Judged) -> str:
+    """What of the experts lies on the CPU, after a comma; nothing where nothing does."""
+    n_whole, n_in_part = experts_away(judged)
+    if not n_in_part:
+        return f", experts of {blocks_text(n_whole)} on the CPU" if n_whole else ""
+    if not n_whole:
+        return f", some experts of {blocks_text(n_in_part)} on the CPU"
+    return f", experts of {blocks_text(n_whole)} and some of {n_in_part} more on the CPU"
+
+
+def experts_away(judged: Judged) -> tuple[int, int]:
+    """Blocks whose experts are all on the CPU, and further ones of which tensors are placed there one by one."""
+    n_blocks = judged.plan.host_expert_blocks
+    n_whole = min(judged.plan.settings.n_cpu_moe, n_blocks) if judged.plan.settings.tensor_overrides else n_blocks
+    return n_whole, n_blocks - n_whole
 
 
 def blocks_text(count: int) -> str:

@@ -10,6 +10,11 @@ class Turn(NamedTuple):
     depth_tokens: int
     answer_tokens: int
 
+    @property
+    def n_tokens(self) -> int:
+        """What a context must hold for it: the engine refuses a longer prompt, it does not cut it."""
+        return self.prompt_tokens + self.depth_tokens + self.answer_tokens
+
 
 class Range(NamedTuple):
     """A figure with its bounds."""

@@ -11,7 +11,8 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 
-from advisor.stores.collect import QUANT, stem_of
+from advisor.quants.names import without_quant
+from advisor.stores.collect import stem_of
 from advisor.stores.types import Companion, StoredModel
 
 _KINDS = {"mmproj": "mmproj", "draft head": "draft", "adapter": "adapter", "imatrix": "imatrix"}
@@ -32,7 +33,7 @@ def attach(models: Sequence[StoredModel]) -> tuple[StoredModel, ...]:
     for together in folders.values():
         candidates = [model for model in together if model.kind == "model"]
         named = {companion.path for model in candidates for companion in model.companions}
-        words = {model.path: _words(model.path) for model in candidates}
+        words = {model.path: words_of(model.path) for model in candidates}
         for other in together:
             if other.kind not in _KINDS:
                 continue
@@ -58,7 +59,7 @@ def _owners(
         candidates = [m for m in candidates if m.facts is not None and m.facts.architecture == architecture]
     if len({words[model.path] for model in candidates}) == 1:
         return list(candidates)
-    own = _words(other.path)
+    own = words_of(other.path)
     scores = {model.path: _common(own, words[model.path]) for model in candidates}
     best = max(scores.values(), default=0)
     return [model for model in candidates if best and scores[model.path] == best]
@@ -70,11 +71,9 @@ def _common(one: Sequence[str], other: Sequence[str]) -> int:
     return shorter if one[:shorter] == other[:shorter] else 0
 
 
-def _words(path: str) -> tuple[str, ...]:
+def words_of(path: str) -> tuple[str, ...]:
     """The words of a file's name that tell one model from another."""
-    stem = stem_of(path)
-    while found := QUANT.search(stem):
-        stem = stem[: found.start()]
+    stem = without_quant(stem_of(path))
     return tuple(word for word in _WORDS.findall(stem.lower()) if word not in _SAY_WHAT)
 
 

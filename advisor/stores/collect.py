@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Sequence
 
 from advisor.errors import ModelError
@@ -16,8 +15,6 @@ from advisor.stores.unfinished import CONTROL_ENDING, is_unfinished
 from advisor.stores.walk import Found, Walk, identity_of, walk
 
 _SUFFIX = ".gguf"
-# the last word of a file's name when it is a quantization (llama.cpp takes any last word for one)
-QUANT = re.compile(r"(?:^|[-._])((?:UD-)?(?:I?Q\d\w*|TQ\d_\d|B?F16|FP16|F32|MXFP4\w*|NVFP4))$", re.IGNORECASE)
 
 
 def report_folder(store: str, folder: str, *, below: bool = True) -> StoreReport:

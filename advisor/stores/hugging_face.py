@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from advisor.errors import ModelError
 from advisor.gguf_header.errors import excerpt
 from advisor.gguf_header.shards import parse_shard_name
-from advisor.stores.collect import QUANT, failed_report, models_of, stem_of, unfinished_model
+from advisor.quants.names import QUANT
+from advisor.stores.collect import failed_report, models_of, stem_of, unfinished_model
 from advisor.stores.errors import IncompleteModelError, NoModelError, SeveralModelsError
 from advisor.stores.files import expand, is_companion, leads_to, read_small, unreadable
 from advisor.stores.ollama import is_plain_name

@@ -28,6 +28,7 @@ _MODEL_LAYER = _LAYER + "model"
 _COMPANIONS = {_LAYER + "projector": "mmproj", _LAYER + "adapter": "adapter", _LAYER + "draft": "draft"}
 _MAX_MANIFEST_BYTES = 1 << 20
 _MAX_MANIFESTS = 20_000
+_MAX_SEARCHED = 1000  # manifests that are read to find whose a blob is
 _SYSTEM_STORE = "/usr/share/ollama/.ollama/models"
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 
@@ -56,16 +57,12 @@ def find(name: str) -> str | None:
 
     Raises a ModelError if the model is there but cannot be used.
     """
-    before, colon, tag = name.rpartition(":")
-    if not colon or "/" in tag:
-        before, tag = name, _DEFAULT_TAG
-    parts = before.split("/")
-    parts = [_DEFAULT_HOST, _DEFAULT_NAMESPACE][: 3 - len(parts)] + parts
-    if len(parts) != 3 or not all(is_plain_name(part) for part in (*parts, tag)):
+    parts = _parts_of(name)
+    if parts is None:
         return None
     refused: str | None = None
     for store in stores():
-        manifest = os.path.join(store, "manifests", *parts, tag)
+        manifest = os.path.join(store, "manifests", *parts)
         try:
             os.stat(manifest)
         except PermissionError:
@@ -80,6 +77,18 @@ def find(name: str) -> str | None:
             f"join the group ollama and log in again."
         )
     return None
+
+
+def _parts_of(name: str) -> tuple[str, str, str, str] | None:
+    """(host, namespace, model, tag) of [host/][namespace/]model[:tag], None for what cannot be such a name."""
+    before, colon, tag = name.rpartition(":")
+    if not colon or "/" in tag:
+        before, tag = name, _DEFAULT_TAG
+    parts = before.split("/")
+    parts = [_DEFAULT_HOST, _DEFAULT_NAMESPACE][: 3 - len(parts)] + parts
+    if len(parts) != 3 or not all(is_plain_name(part) for part in (*parts, tag)):
+        return None
+    return parts[0], parts[1], parts[2], tag
 
 
 def _model_blob(store: str, manifest: str, name: str) -> str:
@@ -141,6 +150,34 @@ def list_models(store: str) -> StoreReport:
     return StoreReport("ollama", store, "ok", detail, tuple(models))
 
 
+def family(blob: str, name: str = "") -> list[tuple[str, str]]:
+    """(name, blob) of every tag of the model that `blob` belongs to, what cannot be used left out. Never raises.
+
+    `name`: what the user called it; where that is not one of Ollama's names, manifests are searched for the blob.
+    """
+    root = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(blob))), "manifests")
+    parts = _parts_of(name)
+    try:
+        if parts is None or not os.path.exists(os.path.join(root, *parts)):
+            digest = os.path.basename(blob).replace("-", ":", 1).encode()
+            known = _manifests(root)[:_MAX_SEARCHED]
+            parts = next((one for one in known if _mentions(os.path.join(root, *one), digest)), None)
+            if parts is None:
+                return []
+        tags = _manifests(root, parts[:3])
+    except OSError:
+        return []
+    listed = [_listed(os.path.dirname(root), os.path.join(root, *one), name_of(one)) for one in tags]
+    return [(model.name, model.path) for model in listed if model.problem is None]
+
+
+def _mentions(manifest: str, digest: bytes) -> bool:
+    try:
+        return digest in read_small(manifest, _MAX_MANIFEST_BYTES)
+    except ModelError:
+        return False
+
+
 def name_of(parts: Sequence[str]) -> str:
     """What Ollama calls the model of the manifest at host/namespace/model/tag."""
     host, namespace, model, tag = parts
@@ -150,11 +187,11 @@ def name_of(parts: Sequence[str]) -> str:
     return "/".join([*place, f"{model}:{tag}"])
 
 
-def _manifests(root: str) -> list[tuple[str, str, str, str]]:
-    """(host, namespace, model, tag) of every manifest. Raises OSError when `root` cannot be listed."""
-    level: list[tuple[str, ...]] = [()]
-    for depth in range(4):
-        below: list[tuple[str, ...]] = []
+def _manifests(root: str, below: tuple[str, ...] = ()) -> list[tuple[str, str, str, str]]:
+    """(host, namespace, model, tag) of every manifest `below`. Raises OSError when `root` cannot be listed."""
+    level: list[tuple[str, ...]] = [below]
+    for depth in range(len(below), 4):
+        found: list[tuple[str, ...]] = []
         for parts in level:
             try:
                 with os.scandir(os.path.join(root, *parts)) as entries:
@@ -163,8 +200,8 @@ def _manifests(root: str) -> list[tuple[str, str, str, str]]:
                 if depth == 0:
                     raise
                 continue
-            below += [(*parts, name) for name in sorted(names) if not name.startswith(".")]
-        level = below[:_MAX_MANIFESTS]
+            found += [(*parts, name) for name in sorted(names) if not name.startswith(".")]
+        level = found[:_MAX_MANIFESTS]
     return [(host, namespace, model, tag) for host, namespace, model, tag in level]
 
 

@@ -18,13 +18,15 @@ from advisor.together.placing import Placing, placings
 from advisor.together.shares import Load, less, load_of, only, over, total
 from advisor.together.types import Member
 from advisor.together.whole import (
+    CAPS,
+    LEAN,
     WholeSearch,
-    at_floor,
     can_be_whole,
+    in_small_cache,
     least_whole,
     need_bytes,
     need_on_gpus,
-    to_comfort,
+    weighed,
 )
 
 Team = tuple[Device, ...]
@@ -79,27 +81,24 @@ class Arranger:
         kind = WholeSearch if whole else Search
         return kind(evaluator, self.policy, member.intent, wishes)
 
-    def placings(self, index: int, team: Team, *, lean: bool = False) -> list[Wishes]:
-        """The member's wishes with each place that what is beside it may have; contexts no longer than comfortable.
-
-        `lean`: than the shortest acceptable.
-        """
-        member = self.members[index]
+    def placings(self, index: int, team: Team, cap: int = 0, *, small: bool = False) -> list[Wishes]:
+        """The member's wishes with each place that what is beside it may have; contexts as CAPS[`cap`] allows."""
+        member = in_small_cache(self.members[index]) if small else self.members[index]
         every = placings(member.wishes, member.beside) if team else [member.wishes]
-        cap = at_floor if lean else to_comfort
-        return [cap(member._replace(wishes=wishes)) for wishes in every]
+        return [CAPS[cap](member._replace(wishes=wishes)) for wishes in every]
 
-    def best(self, index: int, team: Team, limits: Budget, *, whole: bool, lean: bool = False) -> Ranked | None:
+    def best(self, index: int, team: Team, limits: Budget, *, whole: bool, cap: int = 0) -> Ranked | None:
         """The best that one member can have there with no more context than is comfortable, None where nothing fits.
 
-        `lean`: than the shortest acceptable, where more would be at the cost of others.
+        `cap`: or than CAPS says, where more would be at the cost of others.
         """
-        key = (index, team, only(limits, team), whole, lean)
+        key = (index, team, only(limits, team), whole, cap)
         if key not in self._found:
-            found = []
-            for wishes in self.placings(index, team, lean=lean):
-                search = self.search(index, team, limits, wishes, whole=whole)
-                found += [self.priced(index, search, ranked) for ranked in search.run().pool[:1]]
+            found: list[Ranked] = []
+            for small in (True, False) if cap else (False,):
+                for wishes in () if found else self.placings(index, team, cap, small=small):
+                    search = self.search(index, team, limits, wishes, whole=whole)
+                    found += [self.priced(index, search, ranked) for ranked in search.run().pool[:1]]
             self._found[key] = min(found, key=lambda ranked: ranked.cost, default=None)
         return self._found[key]
 
@@ -126,8 +125,9 @@ class Arranger:
     def arrange(self, who: Sequence[int]) -> Arrangement | None:
         """The best seats for these members, in the order of their rank; None where they do not all fit.
 
-        As many as possible are wholly on GPUs; of several ways that which is best for the first member, then for the
-        second and so on, then that where fewer members share a GPU, and at last that which leaves the first most.
+        As many as possible are wholly on GPUs, those named first; of several ways that which is best for the first
+        member, then for the second and so on (`weighed`), then that where fewer members share a GPU, and at last that
+        which leaves the first most.
         """
         able = [index for index in who if self.teams(index) and can_be_whole(self.members[index])]
         for n_whole in range(len(able), -1, -1):
@@ -155,13 +155,17 @@ class Arranger:
         `lean`: any that fits will do.
         """
         others = [index for index in who if index not in whole]
+        weighed = any(index < other for index in whole for other in others)  # what the first take, the others lack
+        caps = (LEAN,) if lean else range(len(CAPS)) if weighed else (0,)
         for teams, reserved in self._reservations(whole):
             held = self._with_aside(reserved, others)
             by_size = sorted(who, key=lambda index: (index in held, -self.members[index].spec.file_bytes))
-            found = self._allocate(who, teams, held, best, lean=lean)
+            found = None
+            for cap in caps:
+                found = self._allocate(who, teams, held, found or best, cap=cap, everyone=lean) or found
             if found is None and best is None and others:  # those first for whom nothing could be held back
-                for order, least in ((by_size, lean), (who, True), (by_size, True)):
-                    found = found or self._allocate(who, teams, held, best, order, lean=least)
+                for order, cap in ((by_size, caps[0]), (who, LEAN), (by_size, LEAN)):
+                    found = found or self._allocate(who, teams, held, best, order, cap=cap, everyone=True)
             if lean and found is not None:
                 return found
             best = found or best
@@ -262,32 +266,38 @@ class Arranger:
         best: Arrangement | None,
         order: Sequence[int] | None = None,
         *,
-        lean: bool = False,
+        cap: int = 0,
+        everyone: bool = False,
     ) -> Arrangement | None:
-        """Seats in this order, each within what the others have or hold; None where one finds none, or not a better."""
+        """Seats in this order, each within what the others have or hold; None where one finds none, or not a better.
+
+        `cap` is of the contexts of those with a team, or of `everyone`.
+        """
         seats: dict[int, Seated] = {}
         for index in order or who:
             held = [seats[other].load if other in seats else reserved.get(other, _NOTHING) for other in who]
             limits = less(self.budget, total(load for other, load in zip(who, held, strict=True) if other != index))
-            seat = self._seat(index, teams.get(index), limits, lean=lean)
+            seat = self._seat(index, teams.get(index), limits, cap if everyone or index in teams else 0)
             if seat is None:
                 return None
             seats[index] = seat
-            costs = [seats[i].ranked.cost for i in who[: len(seats)] if i in seats]
-            if best is not None and order is None and tuple(costs) > best.key[: len(costs)]:
+            costs = [float(False)] * len(who) + [seats[i].ranked.cost for i in who[: len(seats)] if i in seats]
+            if best is not None and order is None and len(teams) == len(who) and tuple(costs) > best.key[: len(costs)]:
                 return None
         left = less(self.budget, total(seat.load for seat in seats.values()))
         spare = (-sum(limit.usable_bytes for limit in only(left, seats[index].team).devices) for index in who)
-        found = Arrangement(seats, (*(seats[index].ranked.cost for index in who), _n_shared(seats), *spare))
+        costs = [seats[index].ranked.cost for index in who]
+        away = [index not in teams for index in who]
+        found = Arrangement(seats, (*away, *weighed(costs, away), _n_shared(seats), *spare))
         return found if best is None or found.key < best.key else None
 
-    def _seat(self, index: int, team: Team | None, limits: Budget, *, lean: bool) -> Seated | None:
+    def _seat(self, index: int, team: Team | None, limits: Budget, cap: int) -> Seated | None:
         if team is not None:
-            ranked = self.best(index, team, limits, whole=True, lean=lean)
+            ranked = self.best(index, team, limits, whole=True, cap=cap)
             return Seated(team, True, ranked) if ranked is not None else None
         found: Seated | None = None
         for some in (*self.teams(index), ()):
-            ranked = self.best(index, some, limits, whole=False, lean=lean)
+            ranked = self.best(index, some, limits, whole=False, cap=cap)
             if ranked is not None and (found is None or ranked.cost < found.ranked.cost):
                 found = Seated(some, False, ranked)
         return found

@@ -70,7 +70,9 @@ def plan_together(
 def largest(
     everyone: Sequence[int], arrange: Callable[[Sequence[int]], Arrangement | None]
 ) -> list[tuple[tuple[int, ...], Arrangement]]:
-    """The subsets that can be arranged and are part of no other that can: the largest first, then the first named.
+    """The subsets that can be arranged and are part of no other that can.
+
+    Those with the first member, the main one, come first, then the largest, then the first named.
 
     What fits, fits without some of its members too, so nothing below a subset that fits is looked at.
     """
@@ -82,7 +84,7 @@ def largest(
             arranged = arrange(who)
             if arranged is not None:
                 found.append((who, arranged))
-    return found
+    return sorted(found, key=lambda each: everyone[0] not in each[0])  # stable
 
 
 def _over(arranger: Arranger, everyone: Sequence[int], lacks: Sequence[Lack]) -> Shortfall | None:

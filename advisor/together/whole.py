@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from math import isqrt, prod
+
+from advisor.ggml_types import BY_NAME
 from advisor.recommend.evaluate import Judged
 from advisor.recommend.search import Found, Search, Wishes
 from advisor.settings import RequestedSettings
@@ -79,7 +83,45 @@ def to_comfort(member: Member) -> Wishes:
     return wishes._replace(max_n_ctx=min(wishes.max_n_ctx or most, most))
 
 
+def in_small_cache(member: Member) -> Member:
+    """The member with the smallest type of cache that its intent allows, unless types are asked for."""
+    wishes, pinned = member.wishes, member.wishes.pinned
+    if pinned.cache_type_k or pinned.cache_type_v:
+        return member
+    small = min(member.intent.cache_types, key=lambda name: BY_NAME[name].block_bytes / BY_NAME[name].block_elements)
+    return member._replace(wishes=wishes._replace(pinned=pinned._replace(cache_type_k=small, cache_type_v=small)))
+
+
+def halfway(member: Member) -> Wishes:
+    """The wishes with no more context than halfway, in doublings, from the shortest acceptable to the comfortable."""
+    wishes, most = member.wishes, to_comfort(member).max_n_ctx or 0
+    trained = member.spec.n_ctx_train or most
+    middle = isqrt(min(most, trained) * (at_floor(member).max_n_ctx or 0)) // 256 * 256
+    return wishes._replace(max_n_ctx=max(middle, at_floor(member).max_n_ctx or 0))
+
+
 def at_floor(member: Member) -> Wishes:
     """The wishes with no more than the shortest acceptable context."""
     wishes, floor = member.wishes, max(member.wishes.min_n_ctx or member.intent.floor_n_ctx, 256)
     return wishes._replace(max_n_ctx=min(wishes.max_n_ctx or floor, floor))
+
+
+def weighed(costs: Sequence[float], away: Sequence[bool]) -> list[float]:
+    """The members' costs in the order of rank, for comparison one after the other.
+
+    Members that are whole count together with the next that is not (`away`), as a product: what their contexts and
+    caches take are that one's layers, and half a context must buy of it what it must buy within one model.
+    """
+    found: list[float] = []
+    waiting: list[float] = []
+    for cost, is_away in zip(costs, away, strict=True):
+        waiting.append(cost)
+        if is_away:
+            found.append(prod(waiting))
+            waiting = []
+    return [*found, *waiting]
+
+
+# How much context a member may take, the most first; from the second on in the smallest cache that the engine takes.
+CAPS: tuple[Callable[[Member], Wishes], ...] = (to_comfort, to_comfort, halfway, at_floor)
+LEAN = len(CAPS) - 1

@@ -4,13 +4,17 @@ usage: python -m tests.bench.fit [EVERY]     (every EVERYth case, default all; n
 
 Both have the same free memory and the same margin: 1,024 MiB a device, fit's own, and system memory without a limit.
 Seconds per turn are of our speed model, for cards like the RTX 3060 and DDR5. `fit` is the engine's rules over our
-arithmetic, which must come to the recorded choice.
+arithmetic, which must come to the recorded choice. Where one choice has more context and the other is faster, neither
+is better by itself: context takes memory, and memory on the GPU is speed. So ours must never be the worse one in both,
+and never slower at fit's own context; where it is longer and slower, the last lines say by how much, and whether fit's
+context holds the turn at all.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
+from statistics import median
 
 from advisor.recommend.beside_fit import Side
 from tests.tools.fit_cases import Compared, compare, fit_cases
@@ -22,7 +26,8 @@ HEAD = "{:18} {:>12} | {:>8} {:>11} {:>8} {:>7} | {:>8} {:>11} {:5} {:>4} {:>8} 
 WORDS = (
     "cases", "slower at a context no longer than fit's", "shorter at no more speed", "over the same free memory",
     "slower with fit's context asked for", "dearer for the intent", "the same",
-    "leaving it to the engine is said to be fine", "longer and no slower", "longer and slower", "shorter and faster",
+    "leaving it to the engine is said to be fine", "longer and no slower", "longer and slower",
+    "longer and slower, and fit's context does not hold the turn", "shorter and faster",
     "fit's own choice is over its margin", "fit's rules come out otherwise",
 )  # fmt: skip
 
@@ -31,17 +36,26 @@ def main() -> None:
     """The table, and what it comes to."""
     every = int(sys.argv[1]) if len(sys.argv) > 1 else 1
     counts: Counter[str] = Counter()
+    price: dict[str, list[tuple[float, float]]] = {}
+    intent = policy().intent("balanced")
     print(HEAD.format("model", "free MiB", "fit ctx", "on GPU", "MiB", "s/turn", "our ctx", "on GPU", "cache", "ub",
                       "MiB", "s/turn", "alike", ""))  # fmt: skip
     for case in fit_cases()[::every]:
-        both = compare(case["model"], tuple(case["free_mib"]), policy().intent("balanced"))
-        found = verdicts(both, case)
+        both = compare(case["model"], tuple(case["free_mib"]), intent)
+        found = verdicts(both, case, intent.turn.n_tokens)
         counts.update(found)
         counts["cases"] += 1
+        for words in found:
+            if words.startswith("longer and slower"):
+                both_grow = (both.ours.n_ctx / both.fit.n_ctx, both.ours.turn_s / both.fit.turn_s)
+                price.setdefault(words, []).append(both_grow)
         print(row(both, found))
     print()
     for words in WORDS:
         print(f"{counts[words]:5} {words}")
+    for words, pairs in price.items():
+        longer, slower = (median(pair[at] for pair in pairs) for at in (0, 1))
+        print(f"{words}: {longer:.1f} times the context for {slower:.2f} times the seconds (medians)")
 
 
 def row(both: Compared, found: list[str]) -> str:
@@ -54,7 +68,7 @@ def row(both: Compared, found: list[str]) -> str:
     )  # fmt: skip
 
 
-def verdicts(both: Compared, case: dict[str, object]) -> list[str]:
+def verdicts(both: Compared, case: dict[str, object], turn_tokens: int) -> list[str]:
     """What is to be said of a case."""
     ours, fit = both.ours, both.fit
     out = []
@@ -72,7 +86,8 @@ def verdicts(both: Compared, case: dict[str, object]) -> list[str]:
     if ours.n_ctx == fit.n_ctx and near:
         out.append("the same")
     elif ours.n_ctx > fit.n_ctx:
-        out.append("longer and no slower" if ours.turn_s <= fit.turn_s * _SAME else "longer and slower")
+        slower = "longer and slower" + (", and fit's context does not hold the turn" if fit.n_ctx < turn_tokens else "")
+        out.append("longer and no slower" if ours.turn_s <= fit.turn_s * _SAME else slower)
     elif ours.n_ctx < fit.n_ctx and ours.turn_s < fit.turn_s:
         out.append("shorter and faster")
     if any(note.code == "engine_fit_as_good" for note in both.answer.reasons):

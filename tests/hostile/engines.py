@@ -15,59 +15,13 @@ from advisor.engines.dry_run import ask_engine
 from advisor.engines.find import EngineBinary
 from advisor.engines.help_text import help_text
 from advisor.engines.http import Address, ask, parse_address
-from advisor.engines.load_log import parse_load_log
-from advisor.engines.log_source import file_lines
 from advisor.engines.reload import create_ollama, delete_ollama, reload_llama_server, reload_localai
 from advisor.hardware.engine_list import probe_engine_list
 from advisor.settings import RequestedSettings
-from tests.fuzz.seeds import LOG
 from tests.hostile.lies import MARK, READ, Case, Group, Lie, Made
 
 SECONDS = 0.4
 ASKED = RequestedSettings(n_ctx=512)
-JUNK = (
-    "",
-    "x",
-    "-1",
-    "1e999",
-    "9" * 4000,
-    "²",
-    "٣",
-    "nan",
-    "\x1b[2J",
-    "\0",
-    "1.000.000,5",
-    ".",
-    ",",
-    "1.",
-    "0x10",
-    "$(id)",
-)
-
-
-def logs(folder: Path) -> Made:
-    """Logs with every figure replaced, and lines without end."""
-    import re
-
-    figures = list(re.finditer(r"\d[\d.,]*", LOG))
-    for number, (figure, junk) in enumerate(itertools.product(figures, JUNK)):
-        text = LOG[: figure.start()] + junk + LOG[figure.end() :]
-        yield Case(f"figure {number // len(JUNK)} is {junk[:9]!r}", lambda t=text: parse_load_log(t.split("\n")), READ)
-    buffer = "load_tensors: CUDA0 model buffer size = 1.00 MiB\n"
-    for label, text in (
-        ("100,000 buffers", buffer * 100_000), ("a line of 10 MB", buffer.rstrip() * 200_000), ("NUL", "\0" * 100_000),
-        ("100,000 loads", "llama_model_loader: loaded meta data with 1 key-value pairs and 1 tensors from x\n" * 100_000),
-        ("blanks before a size", "CUDA0" + " " * 1900 + "buffer size"), ("many colons", "a:" * 900 + " buffer size = 1 MiB"),
-        ("many brackets", "| +- x (" + "(" * 1900), ("a table without end", "| memory breakdown [MiB] |\n" + "|   - CUDA0 (x) | 1 = 1 + (1 = 1 + 1 + 1) + 1 |\n" * 20_000),
-        ("devices without end", "".join(f"  - CUDA{n} : x (1 MiB, 1 MiB free)\n" for n in range(20_000))),
-    ):  # fmt: skip
-        path = folder / "x.log"
-        path.write_text(text)
-        yield Case(label, lambda p=str(path): parse_load_log(file_lines(p)), READ)
-    (folder / "junk.log").write_bytes(bytes(range(256)) * 4000)
-    yield Case("all bytes", lambda: parse_load_log(file_lines(str(folder / "junk.log"))), READ)
-    yield Case("a folder", lambda: parse_load_log(file_lines(str(folder))), "EngineError")
-    yield Case("missing", lambda: parse_load_log(file_lines(str(folder / "no"))), "EngineError")
 
 
 def _program(folder: Path, name: str, body: str) -> EngineBinary:
@@ -234,7 +188,6 @@ def http(_: Path) -> Made:
         yield Case(f"address {url}", lambda u=url: parse_address(u), "EngineError")
 
 
-LOGS = Group("engine logs", (Lie("figures and lines", "float() of anything; expressions that take for ever", logs),))
 STDOUT = Group(
     "engine output", (Lie("programs", "an engine that hangs, floods, or leaves a child behind", programs),), ("run",)
 )

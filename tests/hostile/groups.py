@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.hostile import engines, headers, machines, models, parts, places, tables, written
+from tests.hostile import engines, headers, logs, machines, models, parts, places, tables, written
 
 GROUPS = (
     headers.GROUP,
@@ -12,7 +12,7 @@ GROUPS = (
     parts.SHARDS,
     places.FILES,
     places.STORES,
-    engines.LOGS,
+    logs.LOGS,
     engines.STDOUT,
     engines.HTTP,
     machines.TREE,

@@ -9,7 +9,7 @@ import pytest
 
 from advisor.stores import ollama_service
 from tests.situations.faces import GIB, MIB, ask, changed, codes, document, warned, zoo
-from tests.tools.projectors import write_projector
+from tests.tools.projectors import width_of, write_projector
 
 OLLAMA = ("--engine", "ollama", "--ram", "64GiB")
 Q4_K, Q5_K, Q6_K = 12, 13, 14
@@ -63,7 +63,7 @@ def test_16_what_does_not_is_said_in_tokens(name: str, card: str, n_ctx: int) ->
 @pytest.mark.parametrize("name", ["gemma3-4b", "llama32-3b", "qwen3vl-8b"])
 def test_18_the_gpu_is_used_though_a_projector_would_fill_it(tmp_path: Path, name: str) -> None:
     """3.2 GiB free, and a projector whose graph takes 1 GiB: a rule of least memory put no layer on the GPU at all."""
-    projector = write_projector(tmp_path / "mmproj.gguf", "gemma3")
+    projector = write_projector(tmp_path / "mmproj.gguf", "gemma3", out=width_of(zoo(name)))
     words = (zoo(name), "--mmproj", projector, *OLLAMA, "--gpu", "cuda:4GiB@3.2GiB")
     found = document("recommend", *words)
     assert found["verdict"] == "partial"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -73,6 +75,14 @@ def write_projector(
         tensors += [("mm.0.weight", (d, out), F16), ("mm.0.bias", (out,), F32)]
         tensors += [("mm.2.weight", (out, out), F16), ("mm.2.bias", (out,), F32)]
     return _write(path, entries, tensors)
+
+
+def width_of(snapshot: Path) -> int:
+    """What a model takes of a projector: its embedding width, and once more for each deepstack input."""
+    metadata = json.loads(gzip.decompress(snapshot.read_bytes()))["metadata"]
+    name = metadata["general.architecture"]["value"]
+    deep = metadata.get(f"{name}.n_deepstack_layers", {"value": 0})["value"]
+    return int(metadata[f"{name}.embedding_length"]["value"] * (1 + deep))
 
 
 def write_lora(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from math import prod
 
 from advisor.host import HostSnapshot
 from advisor.memory.plan import plan_memory
@@ -133,8 +134,11 @@ def one_after_the_other(members, host, order) -> list[Recommendation] | None:
 
 
 def worth(members: tuple[Member, ...], answers: list[Recommendation]) -> tuple[float, ...]:
-    """What policy.toml orders sets by: members not wholly on GPUs, then each member's cost, a longer than comfortable
-    context counting for no more than a comfortable one."""
+    """What policy.toml orders sets by: how many members are not wholly on GPUs and which, then each member's cost.
+
+    Of those that are wholly on GPUs multiplied with the next that is not. A longer than comfortable context counts for
+    no more than a comfortable one.
+    """
     costs = []
     for one, answer in zip(members, answers, strict=True):
         settings = answer.chosen.plan.settings
@@ -144,7 +148,10 @@ def worth(members: tuple[Member, ...], answers: list[Recommendation]) -> tuple[f
         unusual = 1.0 if settings.n_ubatch == usual else policy().search["unusual_n_ubatch_factor"]
         missing = lack(n_ctx, one.intent, policy(), one.spec.n_ctx_train)
         costs.append(answer.speed.turn_seconds.value * missing * lossy * unusual)
-    return (sum(answer.verdict != "full" for answer in answers), *costs)
+    away = [answer.verdict != "full" for answer in answers]
+    ends = [index + 1 for index, is_away in enumerate(away) if is_away]
+    parts = [prod(costs[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
+    return (sum(away), *away, *parts, *costs[ends[-1] if ends else 0 :])
 
 
 def answers_of(answer: Together) -> list[Recommendation]:

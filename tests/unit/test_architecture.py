@@ -1,8 +1,9 @@
 """The arrows of the house and the purity of its core, held by walking every import of advisor/.
 
     leaves  errors units ggml_types settings host llama_flags rulebook whole_numbers (import leaves)
+    feet    regular                                                        (import leaves)
     core    gguf_header -> model -> quants -> memory -> speed -> recommend -> together  (leaves, the core before them)
-    edges   hardware stores engines outputs managed configuration plots ... (leaves and core, never each other)
+    edges   hardware stores engines outputs managed configuration plots ... (leaves, feet and core, never each other)
     wiring  registry app planner joint what_gpu keeper                      (import everything but faces)
     faces   cli daemon __main__                                       (import everything)
 
@@ -34,6 +35,7 @@ LEAVES = (
     "slots",
     "whole_numbers",
 )
+FEET = ("regular",)  # not pure, but for everything above the core
 CORE = ("gguf_header", "model", "quants", "memory", "speed", "recommend", "together")  # in the order of the arrows
 EDGES = (
     "hardware", "stores", "engines", "outputs", "managed", "configuration",
@@ -41,13 +43,14 @@ EDGES = (
 )  # fmt: skip
 WIRING = ("registry", "app", "calibrated", "planner", "joint", "steady", "keeper", "what_gpu")
 FACES = ("cli", "daemon", "__main__")
-ROOMS = (*LEAVES, *CORE, *EDGES, *WIRING, *FACES)
+ROOMS = (*LEAVES, *FEET, *CORE, *EDGES, *WIRING, *FACES)
 
 MAY_IMPORT: dict[str, set[str]] = {
     **{room: set(LEAVES) for room in LEAVES},
     **{room: {*LEAVES, *CORE[:index]} for index, room in enumerate(CORE)},
-    **{room: {*LEAVES, *CORE} for room in EDGES},
-    **{room: {*LEAVES, *CORE, *EDGES, *WIRING} for room in WIRING},
+    **{room: set(LEAVES) for room in FEET},
+    **{room: {*LEAVES, *FEET, *CORE} for room in EDGES},
+    **{room: {*LEAVES, *FEET, *CORE, *EDGES, *WIRING} for room in WIRING},
     **{room: set(ROOMS) for room in FACES},
 }
 

@@ -307,7 +307,7 @@ def test_a_rule_folder(tmp_path):
         (["--nosuch"], "--nosuch"),
         (["recomend", "m.gguf"], "recomend"),
         (["recommend"], "MODEL"),
-        (["recommend", "a", "b"], "add --together"),
+        (["recommend", str(SHIPPED), str(ROOT / "tests/data/zoo/gemma3-4b.json.gz")], "add --together"),
         (["recommend", "m.gguf", "--nosuch"], "--nosuch"),
         (["recommend", "m.gguf", "--ram"], "--ram"),
         (["recommend", "m.gguf", "--ram", "12XB"], "12XB"),

@@ -23,7 +23,7 @@ def folder(tmp_path_factory) -> Path:
     made = tmp_path_factory.mktemp("files")
     write_empty_gguf(SHIPPED, made / "llama.gguf")
     write_lora(made / "style.gguf", "llama", [(f"blk.{i}.attn_q.weight", 4096, 4096) for i in range(32)], 8)
-    write_projector(made / "eye.gguf", "gemma3", n_layer=2)
+    write_projector(made / "eye.gguf", "gemma3", n_layer=2, out=4096)
     return made
 
 
@@ -74,8 +74,8 @@ def test_recommend_leaves_room_and_says_it_in_the_command(folder):
     assert device["extras_bytes"] > 4000 * MIB  # the draft is as large as the model
     assert device["fits"]
     assert (
-        f"--lora {folder}/style.gguf --mmproj {folder}/eye.gguf --no-mmproj-offload --spec-draft-model {model} "
-        f"--spec-draft-n-max 5" in answer["command"]
+        f"--lora {folder}/style.gguf --mmproj {folder}/eye.gguf --no-mmproj-offload --spec-type draft-simple "
+        f"--spec-draft-model {model} --spec-draft-n-max 5" in answer["command"]
     )
 
 

@@ -14,6 +14,7 @@ from advisor.cli.main import main
 from advisor.stores import ollama_service
 from tests.tools.cells import DATA
 from tests.tools.gguf_files import F16, Q4_0, Q8_0
+from tests.tools.quant_files import write_quantizations
 from tests.tools.quantized import lines, model_file, rules
 from tests.tools.stores import download
 from tests.tools.tiny_models import write
@@ -150,6 +151,13 @@ def test_files_of_the_same_model_are_marked_and_others_are_not(run: Run, tmp_pat
         "F16": "small-F16", "Q8_0": "small-Q8_0",
     }  # fmt: skip
     assert rows["Q8_0"]["files"][0]["path"] == str(tmp_path / "small-Q8_0.gguf")
+
+
+def test_files_without_a_name_are_compared_by_what_they_are_called(run: Run, tmp_path: Path) -> None:
+    write_quantizations(tmp_path, "llama3-1b", ["Q8_0", "Q4_K_M"], stem="L")
+    write_quantizations(tmp_path, "llama3-1b", ["F16"], stem="Other")
+    rows = by_name(document(run, tmp_path / "L-Q8_0.gguf", *CARD))
+    assert {name for name, row in rows.items() if row["on_disk"]} <= {"Q8_0", "Q4_K_M"}
 
 
 def test_a_mix_of_its_own_has_its_own_row(run: Run, tmp_path: Path) -> None:

@@ -198,7 +198,7 @@ def test_a_draft_model_is_a_second_model_with_the_targets_context(
     beside = Beside(draft=spec("llama3-1b"))
     found = plan(
         spec("llama3-8b"), 1, beside, n_ctx=8192, cache_type_k="q4_0", cache_type_v="q4_0",
-        draft_cache_type_k=kind, draft_cache_type_v=kind, draft_model="d.gguf",
+        draft_cache_type_k=kind, draft_cache_type_v=kind, draft_model="d.gguf", spec_type=("draft-simple",),
     )  # fmt: skip
     extras = found.devices[0].extras
     assert figure(extras, "draft weights") == 832303104

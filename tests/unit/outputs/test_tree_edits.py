@@ -400,5 +400,5 @@ def test_a_model_of_llama_swap_needs_a_command(text):
 
 
 def test_a_text_of_megabytes_is_refused_at_once():
-    with pytest.raises(OutputError, match="larger than 4 MiB"):
+    with pytest.raises(OutputError, match="larger than 1 MiB"):
         JAN.parse("a: 1\n" * 1_000_000)

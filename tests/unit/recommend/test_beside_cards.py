@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.situations.faces import ask, document, zoo
-from tests.tools.projectors import write_projector
+from tests.tools.projectors import width_of, write_projector
 
 
 @pytest.mark.parametrize("name", ["qwen3moe-30b", "mistral-small-24b"])
 def test_other_cards_are_used_beside_a_projector(name: str, tmp_path: Path) -> None:
     """What the first card holds beside the model leaves room on the others, and they are as good as without it."""
-    projector = write_projector(tmp_path / "mmproj.gguf", "gemma3")
+    projector = write_projector(tmp_path / "mmproj.gguf", "gemma3", out=width_of(zoo(name)))
     cards = ("--gpu", "RTX 3060", "--gpu", "cuda:8GiB", "--ram", "64GiB")
     model = (
         "recommend",
@@ -36,7 +36,7 @@ def test_other_cards_are_used_beside_a_projector(name: str, tmp_path: Path) -> N
 
 
 def test_what_is_loaded_beside_is_not_left_to_the_engines_fit(tmp_path: Path) -> None:
-    projector = write_projector(tmp_path / "mmproj.gguf", "gemma3")
+    projector = write_projector(tmp_path / "mmproj.gguf", "gemma3", out=3840)
     words = (zoo("gemma3-12b"), "--gpu", "RTX 3060", "--ram", "32GiB")
     assert "engine_fit_as_good" in str(document("recommend", *words)["reasons"])
     assert "engine_fit_as_good" not in str(document("recommend", *words, "--mmproj", projector)["reasons"])

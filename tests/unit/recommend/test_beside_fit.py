@@ -97,6 +97,8 @@ def test_a_small_card():
     assert settings.n_gpu_layers < 33
     assert both.better == "ours"
     cache = next(said for said in both.said if "cache's types" in said.text)
+    turn = next(said for said in both.said if "do not hold" in said.text)
+    assert turn.figures == {"turn_tokens": 1000 + 4000 + 400, "fit_n_ctx": 4096}  # policy.toml, balanced
     assert cache.figures == {"our_token_bytes": 2 * 32 * 8 * 128 * 34 // 32, "fit_token_bytes": 2 * 32 * 8 * 128 * 2}
 
 

@@ -15,7 +15,7 @@ from tests.tools.machines import advise, evaluator, machine, policy
 ROWS = policy().cache_safety
 NUMBERS = (
     "floor_n_ctx", "comfortable_n_ctx", "context_exponent", "cache_types", "prompt_tokens", "depth_tokens",
-    "answer_tokens", "least_tokens_per_s",
+    "answer_tokens", "least_tokens_per_s", "weights_exponent",
 )  # fmt: skip
 
 

@@ -32,8 +32,9 @@ def test_the_rules_come_to_the_measured_choice_and_bytes(case):
 
 @pytest.mark.parametrize("case", SOME, ids=name)
 def test_fit_is_never_better(case):
-    both = compare(case["model"], tuple(case["free_mib"]), policy().intent("balanced"))
-    assert not NEVER & set(verdicts(both, case))
+    intent = policy().intent("balanced")
+    both = compare(case["model"], tuple(case["free_mib"]), intent)
+    assert not NEVER & set(verdicts(both, case, intent.turn.n_tokens))
 
 
 @pytest.mark.parametrize(("model", "free_mib"), [("gpt-oss-20b", (8192, 12288)), ("lfm2moe-8b", (6144,))])

@@ -102,7 +102,8 @@ def test_the_next_step_does_not_fit(index):
         settings = step.judged.plan.settings
         more = {
             "context": settings.n_ctx > chosen.n_ctx, "cache": settings.cache_type_k == "f16",
-            "experts": settings.n_cpu_moe < chosen.n_cpu_moe, "layers": settings.n_gpu_layers > chosen.n_gpu_layers,
+            "experts": step.judged.plan.host_expert_blocks < answer.chosen.plan.host_expert_blocks,
+            "layers": settings.n_gpu_layers > chosen.n_gpu_layers,
         }  # fmt: skip
         assert more[step.code]
     if answer.chosen.fits and why.rungs[0].judged is not answer.chosen and not why.steps:
