@@ -14,10 +14,9 @@ from advisor.memory.engine_spec import EngineSpec
 from advisor.memory.parcels import Parcels
 from advisor.memory.placement import HOST, Overrides, one_block, place_layers
 from advisor.memory.types import DevicePlan, HostPlan, Interval, MemoryPlan
-from advisor.memory.weights import WeightBytes, WeightTable
+from advisor.memory.weights import Place, WeightBytes, WeightTable
 from advisor.model.alike import Alike
 from advisor.model.spec import ModelSpec
-from advisor.records import NamedTuple
 from advisor.settings import RunSettings
 
 if TYPE_CHECKING:
@@ -25,14 +24,6 @@ if TYPE_CHECKING:
 
 
 _NOTHING = Interval(0, 0, 0)
-
-
-class _Place(NamedTuple):
-    """Where blocks and named tensors go; per device its blocks and how many these are."""
-
-    placement: tuple[int, ...]
-    overrides: Overrides
-    spans: list[tuple[tuple[int, int] | None, int]]
 
 
 class Planner:
@@ -55,7 +46,7 @@ class Planner:
         self._backends = [engine.backends[device.backend] for device in devices]
         shared = like.compute if like is not None else None
         self.compute: ComputeModel = ComputeModel(spec, engine, self._backends, shared)
-        self._placed: dict[tuple[object, ...], _Place] = {}
+        self._placed: dict[tuple[object, ...], Place] = {}
         self._overrides: dict[tuple[object, ...], Overrides] = {}
         self._weights: dict[tuple[object, ...], WeightBytes] = {}
         parcels = Parcels(spec, engine)
@@ -71,9 +62,13 @@ class Planner:
         """Share what is known of weights and cache with a planner of the same model and engine for other devices."""
         self._table.parcels = self._layer_table.parcels = other._table.parcels
         self._cache = other._cache
+        if self._beside is other._beside and self._server == other._server:
+            self._said = other._said
+        if list(map(id, self._backends)) == list(map(id, other._backends)):
+            self._weights = other._weights
         self.compute.share(other.compute)
 
-    def _place(self, settings: RunSettings) -> _Place:
+    def _place(self, settings: RunSettings) -> Place:
         named = (settings.n_cpu_moe, settings.tensor_overrides)
         key = (settings.n_gpu_layers, named, settings.split_mode, settings.tensor_split, settings.main_gpu)
         known = self._placed.get(key)
@@ -87,7 +82,7 @@ class Planner:
             blocks = placement[: self._spec.n_layer_all]  # those of one device follow one another
             counts = [blocks.count(index) for index in range(len(free))]
             begins = [blocks.index(index) if count else 0 for index, count in enumerate(counts)]
-            known = self._placed[key] = _Place(
+            known = self._placed[key] = Place(
                 placement,
                 overrides,
                 [((first, first + n - 1) if n else None, n) for first, n in zip(begins, counts, strict=True)],
@@ -95,7 +90,8 @@ class Planner:
         return known
 
     def _weights_of(self, settings: RunSettings, placement: tuple[int, ...], overrides: Overrides) -> WeightBytes:
-        key = (placement, settings.n_cpu_moe, settings.tensor_overrides, settings.mmap, settings.repack)
+        named = (settings.n_cpu_moe, settings.tensor_overrides, overrides.buffers)
+        key = (placement, named, settings.mmap, settings.repack)
         known = self._weights.get(key)
         if known is None:
             known = self._weights[key] = self._table.place(settings, placement, overrides)

@@ -16,6 +16,14 @@ from advisor.settings import RunSettings
 from advisor.units import round_up
 
 
+class Place(NamedTuple):
+    """Where blocks and named tensors go; per device its blocks, first and last, and how many these are."""
+
+    placement: tuple[int, ...]
+    overrides: Overrides
+    spans: list[tuple[tuple[int, int] | None, int]]
+
+
 class WeightBytes(NamedTuple):
     """Bytes per device; on the host also what is repacked."""
 

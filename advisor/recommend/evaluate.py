@@ -10,6 +10,7 @@ from advisor.memory.resolve import resolve_settings
 from advisor.memory.types import MemoryPlan
 from advisor.model.spec import ModelSpec
 from advisor.recommend.budget import Budget, Shortfall, host_over_bytes, shared_bytes, shortfalls
+from advisor.recommend.chain import expert_kinds
 from advisor.recommend.policy import Intent, Policy
 from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings, RunSettings
@@ -60,12 +61,21 @@ class Evaluator:
         self._least: dict[RequestedSettings, Judged] = {}
         self._resolved: dict[RequestedSettings, RunSettings] = {}
         self._room: dict[RequestedSettings, list[int]] = {}
+        self._expert_kinds: Mapping[int, tuple[str, ...]] | None = None
         self._n_sketched = 0
 
     def share(self, other: "Evaluator") -> None:
         """Share with the evaluator of the same model on another set of GPUs what does not depend on these."""
         self._planner.share(other._planner)
         self._speed.share(other._speed)
+        self._expert_kinds = other.expert_kinds
+
+    @property
+    def expert_kinds(self) -> Mapping[int, tuple[str, ...]]:
+        """By block the kinds of its experts' tensors, see there."""
+        if self._expert_kinds is None:
+            self._expert_kinds = expert_kinds(self.spec)
+        return self._expert_kinds
 
     def flash_attn(self, request: RequestedSettings) -> bool:
         """Whether flash attention ends up on for a candidate."""

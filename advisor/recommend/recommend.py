@@ -120,8 +120,8 @@ def nearest_miss(search: Search) -> Judged:
         variants = [base]
         if search.spec.n_expert and pinned.n_cpu_moe is None and not pinned.cpu_moe:
             variants.append(base._replace(cpu_moe=True))
+        tried.append(search.evaluator.judge(base._replace(n_gpu_layers=0)))
         for variant in variants:
-            tried.append(search.evaluator.judge(variant._replace(n_gpu_layers=0)))
             filled = _filled(search, variant)
             if filled is not None:
                 tried.append(filled)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from advisor.ggml_types import BY_NAME
 from advisor.recommend.budget import surely_over
 from advisor.recommend.cache_safety import rows_for, runs_cache, with_safety
-from advisor.recommend.chain import Chain, chain_of, expert_kinds
+from advisor.recommend.chain import Chain, chain_of
 from advisor.recommend.evaluate import Evaluator, Judged, cost, lack
 from advisor.recommend.policy import Intent, Policy
 from advisor.recommend.solve import Border, everywhere, on_devices, settle, sketch_border
@@ -74,7 +74,7 @@ class Search:
             n_parallel=self.slots,
             kv_unified=wishes.pinned.kv_unified if wishes.pinned.kv_unified is not None else False,
         )
-        self._kinds: dict[int, tuple[str, ...]] | None = None
+        self._kinds: Mapping[int, tuple[str, ...]] | None = None
         self._chain: Chain  # any one, made with them
         self._most: dict[tuple[tuple[str, str], int], int] = {}
         self._settled = self._base.flash_attn is not None or not evaluator.host.devices
@@ -208,7 +208,7 @@ class Search:
         if n_ubatch is not None and base.n_ubatch is None:
             base = base._replace(n_ubatch=n_ubatch)
         if self._kinds is None:
-            self._kinds = {} if self.wishes.whole_blocks else expert_kinds(self.spec)
+            self._kinds = {} if self.wishes.whole_blocks else self.evaluator.expert_kinds
             self._chain = chain_of(self.spec, base, self.wishes.pinned, self._kinds)
         return self._chain._replace(base=base)
 

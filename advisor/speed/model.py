@@ -15,7 +15,7 @@ from advisor.model.spec import ModelSpec
 from advisor.records import NamedTuple
 from advisor.speed.constants import Constants, constants_of
 from advisor.speed.prefill import prefill_of
-from advisor.speed.reads import attention_flops, cache_read_bytes, facts_of, hops_of
+from advisor.speed.reads import ModelFacts, attention_flops, cache_read_bytes, facts_of, hops_of
 from advisor.speed.types import Range, Speed, Turn
 
 
@@ -36,7 +36,7 @@ class SpeedModel:
     ) -> None:
         """`constants`: those of the machine in place of what `rules`, a checked speed.toml, has for `host`."""
         self._spec = spec
-        self._facts = facts_of(spec)
+        self._known_facts: ModelFacts | None = None
         self.machine = constants if constants is not None else constants_of(host, rules, spec.path)
         self.constants = self.machine
         if self.machine.measured is not None:
@@ -47,7 +47,13 @@ class SpeedModel:
 
     def share(self, other: "SpeedModel") -> None:
         """Share what was summed up of the same model's tensors."""
-        self._facts = other._facts
+        self._known_facts = other._facts
+
+    @property
+    def _facts(self) -> ModelFacts:
+        if self._known_facts is None:
+            self._known_facts = facts_of(self._spec)
+        return self._known_facts
 
     @property
     def read_rates(self) -> tuple[float, ...]:

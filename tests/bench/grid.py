@@ -1,8 +1,8 @@
 """Prints how far predicted compute buffers are from the measured ones, by kind of setting, and what a plan costs.
 
-The cost is CPU time without garbage collection, as the command line runs. First of one setting's compute buffers, for a
-model that is known already but nothing remembered of other settings; then of the plans of whole searches (weights,
-cache, compute and speed, with what they share): recommendations for experts on three cards, and easy ones.
+The cost is CPU time without garbage collection, as the command line runs, of one setting's compute buffers: for a model
+that is known already but nothing remembered of other settings. What whole searches cost is printed by
+tests/bench/search.py.
 """
 
 from __future__ import annotations
@@ -10,24 +10,12 @@ from __future__ import annotations
 import gc
 import time
 from collections import defaultdict
-from typing import Any
-from unittest import mock
 
-from advisor.app import App
 from advisor.memory.compute import ComputeModel
 from advisor.memory.graph import compute_bytes
-from advisor.memory.plan import Planner
-from advisor.memory.types import MemoryPlan
-from advisor.planner import Planner as Recommender
-from advisor.recommend.search import Wishes
-from advisor.settings import RequestedSettings
-from tests.tools.cells import cells, graph_inputs, header, planned, setting_class
+from tests.tools.cells import cells, graph_inputs, planned, setting_class
 
 LIMIT_MS = 3
-HARD_MS, EASY_MS = 150, 30
-THREE_CARDS = ["RTX 3090", "RTX 3090", "RTX 3060"]
-EASY = ("llama3-8b", "qwen3-8b", "gemma3-4b")
-SEARCHED = ("qwen3moe-30b", "gpt-oss-120b", "llama4-scout", "qwen3next", "ds3")
 
 
 def main() -> None:
@@ -63,10 +51,6 @@ def main() -> None:
         f"median {costs[len(costs) // 2]:.1f}, "
         f"95 % within {costs[int(0.95 * len(costs))]:.1f}, worst {costs[-1]:.0f}; {within:.0%} within {LIMIT_MS} ms"
     )
-    for model in SEARCHED:
-        print(searched(model, THREE_CARDS, HARD_MS))
-    for model in EASY:
-        print(searched(model, ["RTX 3060"], EASY_MS))
 
 
 def estimates() -> list[float]:
@@ -91,36 +75,6 @@ def estimates() -> list[float]:
         costs.append(min(runs))
     gc.enable()
     return costs
-
-
-def searched(model: str, gpus: list[str], limit_ms: int) -> str:
-    """One line: plans and CPU of the recommendation, the best of three."""
-    gc.collect()
-    gc.disable()  # as the command line does
-    found = min((_searched_once(model, gpus, limit_ms) for _ in range(3)), key=lambda found: found[0])[1]
-    gc.enable()
-    return found
-
-
-def _searched_once(model: str, gpus: list[str], limit_ms: int) -> tuple[float, str]:
-    plans = 0
-    plan = Planner.plan
-
-    def counted(self: Planner, *given: Any, **named: Any) -> MemoryPlan:
-        nonlocal plans
-        plans += 1
-        return plan(self, *given, **named)
-
-    app = App()
-    host = app.host(gpus=gpus, ram=256 << 30)
-    described = app.model(header(model))
-    with mock.patch.object(Planner, "plan", counted):
-        start = time.process_time()
-        recommender = Recommender(app, host, app.engine(None))
-        recommender.recommend(described, recommender.intent("balanced"), Wishes(RequestedSettings()))
-        spent = 1000 * (time.process_time() - start)
-    line = f"{plans:4} plans, {spent:5.0f} ms CPU (limit {limit_ms}), {spent / plans:.2f} ms each"
-    return spent, f"search {model:14} {len(gpus)} GPUs {line}"
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ Facts from llama-graph.cpp and llama-kv-cache.cpp of llama.cpp b11434.
 """
 
 from advisor.memory.graph.model import CPU, HOST_NAMES, GraphModel, GraphPlacement, GraphSettings, Hyper, four
-from advisor.memory.graph.reduce import matched_blocks
+from advisor.memory.graph.reduce import matched_blocks, outside_blocks
 from advisor.memory.graph.sched import Graph
 from advisor.memory.graph.tensor import (
     BLOCK,
@@ -66,17 +66,16 @@ class Parts:
         self.weights: dict[str, Tensor] = {}
         self.fused: list[tuple[Tensor, int]] = []
         self.cache: dict[str, Tensor] = {}
-        self.overrides = [
-            (model.expression(p), self.cpu if device == CPU else device) for p, device in placement.overrides
-        ]
         self._homes = [self.cpu if device == CPU else device for device in placement.layers]
         self.layer_ids = layer_ids
-        # tensors of blocks that lie elsewhere; the first pattern that finds one decides
-        self.moved: dict[str, int] = {}
+        self.moved: dict[str, int] = {}  # tensors that lie elsewhere; the first pattern that finds one decides
         for pattern, device in placement.overrides:
+            home = self.cpu if device == CPU else device
             for il, names in matched_blocks(model, pattern).items():
                 for name in names:
-                    self.moved.setdefault(f"blk.{il}.{name}", self.cpu if device == CPU else device)
+                    self.moved.setdefault(f"blk.{il}.{name}", home)
+            for name in outside_blocks(model, pattern):
+                self.moved.setdefault(name, home)
         self.out_ids: Tensor | None = None
         self.score_bias: Tensor | None = None  # added to the scores of the attention being built
         self.pos: Tensor | None = None
@@ -134,7 +133,7 @@ class Parts:
 
     def place(self, name: str) -> int:
         """Backend whose memory holds a weight of no block."""
-        home = self.overridden(name)
+        home = self.moved.get(name)
         if home is not None:
             return home
         if name in HOST_NAMES:
@@ -143,10 +142,6 @@ class Parts:
             return self.backend(0)
         return self.backend(self.h.n_layer_all)
 
-    def overridden(self, name: str) -> int | None:
-        """Backend that an override gives a tensor of this name; the first match wins."""
-        return next((home for pattern, home in self.overrides if pattern.search(name)), None)
-
     def head_weight(self) -> Tensor:
         """The output matrix, or the copy of the token table that stands in for it."""
         if self.style.head_tied:
@@ -154,7 +149,7 @@ class Parts:
         t = self.weight("output")
         if t is None:
             shape, kind = self.model.tensors["token_embd.weight"]
-            home = self.overridden("token_embd.weight")  # the copy goes by the table's name
+            home = self.moved.get("token_embd.weight")  # the copy goes by the table's name
             t = self._leaf(
                 "output.weight", four(shape), kind, self.backend(self.h.n_layer_all) if home is None else home
             )
@@ -311,7 +306,7 @@ class Parts:
         for name in ("rope_factors_long.weight", "rope_factors_short.weight", "rope_freqs.weight"):
             info = self.model.tensors.get(name)
             if info is not None:
-                home = self.overridden(name)
+                home = self.moved.get(name)
                 home = self.backend(il) if home is None else home
                 key = f"{name}@{home}"
                 return self.weights.get(key) or self._leaf(key, four(info[0]), info[1], home)

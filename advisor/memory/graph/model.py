@@ -32,7 +32,8 @@ class GraphModel:
 
     __slots__ = (
         "arch", "biased", "expressions", "flash", "in_blocks", "keys", "kinds", "lookups_first", "matches", "meta",
-        "modelled", "n_vocab", "outside", "reductions", "style", "tensors", "traces", "window", "windowed",
+        "modelled", "n_vocab", "outer_names", "outside", "reductions", "style", "tensors", "traces", "window",
+        "windowed",
     )  # fmt: skip
 
     def __init__(
@@ -62,6 +63,7 @@ class GraphModel:
         self.kinds: dict[str, list[int]] = {}
         self.matches: dict[str, dict[int, tuple[str, ...]]] = {}
         self.in_blocks: list[tuple[int, str, tuple[int, ...], int]] = []
+        self.outer_names: list[str] = []
         self.outside: dict[str, tuple[str, ...]] = {}
         self.expressions: dict[str, re.Pattern[str]] = {}
         self.flash: dict[tuple[object, ...], bool] = {}
@@ -76,6 +78,12 @@ class GraphModel:
             full = prefix + name
         info = self.tensors.get(full)
         return (full, four(info[0]), info[1]) if info is not None else None
+
+    def outer(self) -> list[str]:
+        """The names of tensors of no block."""
+        if not self.outer_names:
+            self.outer_names = [name for name in self.tensors if not BLOCK_NAME.match(name)]
+        return self.outer_names
 
     def expression(self, pattern: str) -> re.Pattern[str]:
         """A pattern, compiled."""

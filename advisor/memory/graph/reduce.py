@@ -6,7 +6,7 @@ Blocks keep their numbers: weights, devices and caches stay those of the real on
 import re
 from collections.abc import Sequence
 
-from advisor.memory.graph.model import BLOCK_NAME, CPU, GraphModel, GraphPlacement, Hyper
+from advisor.memory.graph.model import CPU, GraphModel, GraphPlacement, Hyper
 from advisor.memory.placement import one_block
 from advisor.records import NamedTuple
 
@@ -93,9 +93,16 @@ def outside_blocks(model: GraphModel, pattern: str) -> tuple[str, ...]:
     """The tensors of no block that an override finds."""
     found = model.outside.get(pattern)
     if found is None:
-        expression = model.expression(pattern)
-        names = model.tensors if one_block(pattern) is None else ()
-        found = tuple(name for name in names if not BLOCK_NAME.match(name) and expression.search(name))
+        listed = _LISTED.fullmatch(pattern)
+        if one_block(pattern) is not None:
+            found = ()
+        elif listed is not None:  # numbers that are compared are cheaper than as many expressions
+            wanted = {int(number) for number in listed.group(1).split("|")}
+            numbered = model.expression(rf"blk\.(\d+)\.{listed.group(2)}")
+            hits = [(name, numbered.search(name)) for name in model.outer()]
+            found = tuple([name for name, hit in hits if hit is not None and int(hit[1]) in wanted])
+        else:
+            found = tuple(filter(model.expression(pattern).search, model.outer()))
         model.outside[pattern] = found
     return found
 

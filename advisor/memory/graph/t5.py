@@ -26,8 +26,7 @@ class Distances(Transformer):
     def place(self, name: str) -> int:
         """Both halves of block N lie with block N."""
         if name.startswith(("enc.blk.", "dec.blk.")):
-            home = self.overridden(name)
-            return self.place_in(name, int(name.split(".", 3)[2])) if home is None else home
+            return self.place_in(name, int(name.split(".", 3)[2]))
         return super().place(name)
 
     def distance_bias(self, buckets: Tensor, il: int) -> Tensor:
