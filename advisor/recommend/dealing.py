@@ -34,15 +34,18 @@ def tightened(
 
     best = list(counts)
     by_speed = sorted(range(len(best)), key=lambda index: -speeds[index])
-    for fast in by_speed:
-        for slow in reversed(by_speed):
-            while speeds[slow] < speeds[fast] and best[slow]:
+    pairs = [(fast, slow) for fast in by_speed for slow in reversed(by_speed) if speeds[slow] < speeds[fast]]
+    moved = True
+    while moved:  # what lies on other devices moves along, so that one more may find room after another
+        moved = False
+        for fast, slow in pairs:
+            while best[slow]:
                 trial = list(best)
                 trial[slow] -= 1
                 trial[fast] += 1
                 if not fits(trial):
                     break
-                best = trial
+                best, moved = trial, True
     return best
 
 

@@ -86,6 +86,11 @@ def test_faster_cards_are_full(layers, cards):
                 assert overfull(layers, moved, room)
 
 
+def test_a_layer_finds_room_after_others_moved():
+    """The second card, the fastest, takes the last layer only when its neighbour has taken the larger one before it."""
+    assert layer_counts([100] * 6 + [101, 101, 100], [802, 100, 201], [2.0, 5.0, 1.0]) == [8, 1, 0]
+
+
 def test_a_large_output_does_not_keep_a_fast_card_empty():
     """The output at the end is as large as four blocks; the blocks still find room for themselves."""
     layers = [100] * 20 + [400]
