@@ -1,7 +1,7 @@
 """Lines of a log that say something: from a file, a pipe or the journal of a systemd unit; bounded, whatever they hold.
 
-A server's log may be of months. What counts of it is its newest start and its newest part: of the last MAX_LOG_BYTES
-these are kept, everything else is passed over and counted.
+A server's log may be of months. What counts of it is its newest start and its newest part: these are kept of the last
+MAX_LOG_BYTES and the first few, everything else is passed over and counted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from advisor.errors import EngineError, UsageError
 from advisor.records import NamedTuple
 from advisor.units import format_bytes
 
-MAX_LOG_BYTES = 256 << 20  # looked through; of a file the last ones, of a pipe the first
+MAX_LOG_BYTES = 256 << 20  # looked through; of a file the last ones and its beginning, of a pipe the first
 BLOCK_BYTES = 1 << 20
 JOURNAL_LINES = 200_000
 _BEFORE, _AFTER, _NEWEST = 4, 3, 5  # blocks, or parts of them, around the newest start and at the end
@@ -71,6 +71,14 @@ class Collector:
             self._block(bytes(self.rest[:end] if end else self.rest), whole=bool(end))
             del self.rest[: end or len(self.rest)]
         return self.n_bytes >= MAX_LOG_BYTES
+
+    def jump(self) -> None:
+        """What comes next is from further down, and begins within a line."""
+        if self.rest:
+            self._block(bytes(self.rest.rpartition(b"\n")[0]), whole=True)
+            self.rest.clear()
+        self.n_blocks += 1
+        self.skipping = True
 
     def _block(self, block: bytes, *, whole: bool) -> None:
         if self.skipping:
@@ -170,8 +178,10 @@ def _read(descriptor: int, first: bytes) -> LogLines:
     status = os.fstat(descriptor)
     size = status.st_size if stat.S_ISREG(status.st_mode) else None
     if size is not None and size > MAX_LOG_BYTES:
-        os.lseek(descriptor, size - MAX_LOG_BYTES, os.SEEK_SET)
-        collector.skipping = True  # it begins within a line
+        while collector.n_bytes < _AFTER * BLOCK_BYTES and (piece := os.read(descriptor, BLOCK_BYTES)):
+            collector.take(piece)
+        os.lseek(descriptor, size - MAX_LOG_BYTES + collector.n_bytes, os.SEEK_SET)
+        collector.jump()
     while piece := os.read(descriptor, BLOCK_BYTES):
         if collector.take(piece):
             return collector.lines(n_bytes=size, ended=size is not None)

@@ -69,12 +69,20 @@ def test_the_newest_start_counts_wherever_it_stands(tmp_path):
 
 
 def test_only_the_end_of_a_file_is_looked_through(tmp_path, monkeypatch):
-    monkeypatch.setattr(log_source, "MAX_LOG_BYTES", 4 * MIB)
-    text = CUDA + "x" * 50 + "\n" * (5 * MIB) + REQUESTS
+    monkeypatch.setattr(log_source, "MAX_LOG_BYTES", 8 * MIB)
+    text = "x\n" * (2 * MIB) + CUDA + "x" * 50 + "\n" * (5 * MIB) + REQUESTS
     read = of_file(tmp_path / "log", text)
     found, speeds = everything(read.lines)
     assert (found.last, len(speeds.timings), read.n_bytes, read.ended) == (None, 1, len(text), True)
-    assert read.left_out_bytes - 1 == len(text) - 4 * MIB  # and the rest of a line
+    assert read.left_out_bytes >= len(text) - 8 * MIB
+    lasting = CUDA + REQUESTS * (9 * MIB // len(REQUESTS))
+    read = of_file(tmp_path / "log", lasting)  # of a server that was started once
+    found, speeds = everything(read.lines)
+    assert found.last == parse_load_log(CUDA.split("\n")).last
+    assert len(speeds.timings) > 1000
+    assert set(speeds.timings) == set(everything(NEW.split("\n"))[1].timings)
+    assert (speeds.n_disturbed, read.n_bytes) == (0, len(lasting))
+    assert 0 < read.left_out_bytes < len(lasting)
 
 
 def test_a_pipe_is_read_to_its_limit_and_that_is_said(monkeypatch):
