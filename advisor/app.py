@@ -56,6 +56,7 @@ class App:
 
     def __init__(self, rules_folder: str | None = None) -> None:
         self.rules = RuleFolders(rules_folder)
+        self.calibration_problem: str | None = None  # why what was measured on this machine is not used, once probed
 
     def document(self, name: str) -> Mapping[str, Any] | None:
         """A rule document, checked when a folder of the user's has a say in it (ours are checked by the tests)."""
@@ -198,7 +199,7 @@ class App:
             from advisor.hardware.system import probe_system  # the real GPUs do not matter: do not ask them
 
             facts, report = probe_system()
-            base = _calibrated(HostSnapshot((), facts.ram, facts.cpu, facts.platform, probes=(report,)))
+            base = self._calibrated(HostSnapshot((), facts.ram, facts.cpu, facts.platform, probes=(report,)))
         else:
             from advisor.hardware.probe import probe_host
 
@@ -208,7 +209,7 @@ class App:
                 storage_folders=tuple(folders),
                 load_table=self.gpu_table,
             )
-            base = _calibrated(base)
+            base = self._calibrated(base)
             if any(report.name == "engine_list" and "BLAS" in report.detail for report in base.probes):
                 from advisor.recommend.words import blas_text
 
@@ -217,10 +218,25 @@ class App:
             return base
         from advisor.hardware.given import given_host
 
+        if ram is not None:  # another machine
+            self.calibration_problem = None
         try:
             return given_host(list(gpus), no_gpu, ram, base, self.gpu_table())
         except HardwareError as error:  # what was given on the command line is wrong, not the hardware
             raise UsageError(str(error)) from None
+
+    def _calibrated(self, host: HostSnapshot) -> HostSnapshot:
+        """`host` with what was measured on this machine, if anything was."""
+        from advisor.state import state_folder
+
+        folder = state_folder(os.environ)
+        if not os.path.lexists(os.path.join(folder, "calibration.json")):
+            return host
+        from advisor.calibrated import with_calibration
+
+        found = with_calibration(host, folder)
+        self.calibration_problem = next(iter(found.notes[len(host.notes) :]), None)
+        return found
 
     def gpu_table(self) -> GpuTable:
         """The table of known cards; read only as far as a name has to be looked up."""
@@ -258,18 +274,6 @@ class App:
         if not isinstance(document, dict):
             raise HardwareError(f"{path} is no hardware snapshot; make one with 'advisor hardware --save FILE'.")
         return from_json(document, path)
-
-
-def _calibrated(host: HostSnapshot) -> HostSnapshot:
-    """`host` with what was measured on this machine, if anything was."""
-    from advisor.state import state_folder
-
-    folder = state_folder(os.environ)
-    if not os.path.exists(os.path.join(folder, "calibration.json")):
-        return host
-    from advisor.calibrated import with_calibration
-
-    return with_calibration(host, folder)
 
 
 def check(document: RuleDocument) -> None:

@@ -17,6 +17,7 @@ from advisor.recommend.recommend import recommend
 from advisor.recommend.recommendation import Recommendation
 from advisor.recommend.search import Search, Wishes
 from advisor.recommend.warn import rounded_note
+from advisor.settings import without_draft
 from advisor.speed import SpeedModel
 from advisor.units import round_up
 
@@ -78,9 +79,9 @@ class Planner:
         wishes = self.settled(wishes, spec, intent)
         n_ctx = wishes.pinned.n_ctx
 
-        def placed(some: Wishes) -> tuple[Recommendation, HostSnapshot]:
+        def placed(some: Wishes, parts: Beside | None = beside) -> tuple[Recommendation, HostSnapshot]:
             answer, host = recommend_on(
-                self.host, lambda host: self.evaluator(spec, beside, host), self.policy, intent, some, quants
+                self.host, lambda host: self.evaluator(spec, parts, host), self.policy, intent, some, quants
             )
             if asked and n_ctx and asked != n_ctx:
                 answer = answer._replace(warnings=(rounded_note(asked, n_ctx), *answer.warnings))
@@ -94,7 +95,10 @@ class Planner:
             constants = SpeedModel(spec, host, self._speed_rules).constants
             return Placing(spec, beside, constants, self.engine, self.policy, intent)
 
-        return best_placed(wishes, beside, placed, placing_on)
+        def undrafted(some: Wishes) -> tuple[Recommendation, HostSnapshot]:
+            return placed(some._replace(pinned=without_draft(some.pinned)), beside._replace(draft=None))
+
+        return best_placed(wishes, beside, placed, placing_on, undrafted)
 
     def search(
         self, spec: ModelSpec, intent: Intent, wishes: Wishes, host: HostSnapshot, beside: Beside | None = None

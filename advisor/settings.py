@@ -57,6 +57,14 @@ def without_beside(asked: RequestedSettings) -> RequestedSettings:
     return RequestedSettings._make((*asked[:first], *RequestedSettings()[first:]))
 
 
+def without_draft(asked: RequestedSettings) -> RequestedSettings:
+    """`asked` without its draft model and what it would do."""
+    kinds = tuple(kind for kind in asked.spec_type if not kind.startswith("draft-"))
+    plain = RequestedSettings()
+    names = [name for name in asked._fields if name.startswith("draft_")]
+    return asked._replace(spec_type=kinds, **{name: getattr(plain, name) for name in names})
+
+
 class BesideSettings(NamedTuple):
     """What is loaded beside the model, as asked."""
 

@@ -80,5 +80,6 @@ def column_shape(column: Column) -> dict[str, Any]:
         "devices": shapes.devices_shape(plan, answer.budget, column.host),
         "host": shapes.host_shape(plan, answer.budget),
         "speed": shapes.speed_shape(answer.speed),
+        "warnings": shapes.notes_shape(answer.warnings),
         "contexts": shapes.contexts_shape(answer.contexts),
     }

@@ -55,6 +55,8 @@ def command(words: tuple[str, ...], **values: Any) -> int:
         notes = [*beside_notes(found.evaluator, judged), *notes]
     notes = [*overflow_notes(found.evaluator, judged, speed), *notes]
     notes += [Note(*unused) for unused in unused_settings(request, spec, len(host.devices))]
+    if found.app.calibration_problem:
+        notes.append(Note("calibration_unused", found.app.calibration_problem))
     ignored = pasted.ignored if pasted else ()
     if verdict == "does_not_fit" and _fits_itself(request, pasted):
         text = "The engine's own --fit is on by default: it lowers layers and context that are not given until it fits."

@@ -56,6 +56,7 @@ class Row(NamedTuple):
     note: str
     problem: str = ""
     fallback_share: float = 0.0
+    trained_for: bool = False  # nobody publishes a model in it that was not trained for it
 
 
 class Table(NamedTuple):
@@ -167,6 +168,7 @@ def _row(
         quality=None,
         note=quantization.note,
         fallback_share=chooser.fallback_share(name),
+        trained_for=quantization.trained_for,
     )
     if isinstance(types, Impossible):
         return row._replace(problem=f"cannot be made: {impossible_text(types)}."), None

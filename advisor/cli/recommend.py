@@ -164,6 +164,7 @@ def command(models: tuple[str, ...], **values: Any) -> int:
 
         answer, better = with_notes(answer, family, chosen=files is not None)
     unused = [Note(*each) for each in unused_settings(pinned, spec, n_devices)]
+    unused += [Note("calibration_unused", text) for text in (app.calibration_problem,) if text]
     answer = answer._replace(warnings=(*answer.warnings, *unused))
 
     from advisor.outputs.command import command_line

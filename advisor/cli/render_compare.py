@@ -35,8 +35,20 @@ def render_compare(columns: Sequence[Column], engine: EngineSpec, screen: Screen
     if any(column.answer.speed.confidence == "low" for column in columns):
         notes.append("(?): low confidence.")
     lines += ["", *screen.wrap(" ".join(notes))] if notes else []
+    lines += _beyond_training(columns, screen)
     build = f"b{engine.build}" + ("" if engine.confidence == "measured" else ", extrapolated")
     return [*lines, "", screen.paint(f"Figures: formula for {engine.name} {build}.", "dim")]
+
+
+def _beyond_training(columns: Sequence[Column], screen: Screen) -> list[str]:
+    """Who is asked for a longer context than it was trained for."""
+    said: dict[str, None] = {}
+    for column in columns:
+        for note in column.answer.warnings:
+            if note.code == "beyond_trained_context":
+                said[f"{clean(column.spec.name)}: {note.text}"] = None
+    lines = [line for text in said for line in screen.wrap(text, "    ", f"  {screen.paint('!', 'yellow')} ")]
+    return ["", *lines] if lines else []
 
 
 def _common(columns: Sequence[Column], screen: Screen) -> list[str]:

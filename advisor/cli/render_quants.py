@@ -51,8 +51,9 @@ def _best(table: Table) -> Row | None:
 
 
 def _fitting(table: Table, verdict: str) -> list[Row]:
-    """The rows of a verdict, only those with a published figure if there are any."""
-    rows = [row for row in table.rows if row.fit is not None and row.fit.verdict == verdict]
+    """The rows of a verdict that can be had, only those with a published figure if there are any."""
+    had = [row for row in table.rows if row.files or not row.trained_for]
+    rows = [row for row in had if row.fit is not None and row.fit.verdict == verdict]
     return [row for row in rows if row.quality is not None] or rows
 
 

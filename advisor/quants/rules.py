@@ -61,6 +61,7 @@ SCHEMA: dict[str, object] = {
             "raised?": "bool",
             "imatrix_types?": ["str 1.."],
             "cpu_only_on?": ["str 1.."],
+            "trained_for?": "bool",
             **{f"{name}?": either("str 1..", [_CHOICE]) for name in CLASSES},
         }
     },
@@ -114,6 +115,7 @@ class Quantization(NamedTuple):
     imatrix_types: frozenset[int]
     cpu_only_on: frozenset[str]  # backends
     note: str
+    trained_for: bool  # only models that were trained for it come in it
 
 
 class Raise(NamedTuple):
@@ -170,6 +172,7 @@ def parse_quants(document: Mapping[str, Any], file: str = "quants.toml") -> Quan
             imatrix_types=frozenset(type_id(each, where) for each in table.get("imatrix_types", ())),
             cpu_only_on=frozenset(table.get("cpu_only_on", ())),
             note=table.get("note", ""),
+            trained_for=table.get("trained_for", False),
         )
     raises = tuple(
         Raise(

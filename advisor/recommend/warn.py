@@ -59,7 +59,7 @@ def warnings(
     if settings.beside.draft_model and not settings.beside.spec_type and engine.program == "llama-server":
         text = (
             "The server loads the draft model and drafts nothing with it: --spec-type is not given, and its default is "
-            "none; --spec-type draft-simple makes it draft."
+            "none; --spec-type draft-simple makes an ordinary model draft."
         )
         notes.append(Note("draft_unused", text, "llama_cpp.toml: draft"))
     if settings.n_parallel > 1:

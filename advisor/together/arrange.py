@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 
 from advisor.host import Device, HostSnapshot, with_devices
+from advisor.memory.engine_spec import EngineSpec
 from advisor.recommend.budget import Budget
 from advisor.recommend.cards import groups
 from advisor.recommend.evaluate import Evaluator, Judged
@@ -70,6 +71,11 @@ class Arranger:
         self._evaluators: dict[tuple[int, Team], Evaluator] = {}  # one of each, for what all of them share
         self._found: dict[tuple[object, ...], Ranked | None] = {}
         self._least: dict[tuple[object, ...], Judged | None] = {}
+
+    @property
+    def engine(self) -> EngineSpec:
+        """What all of them are planned for, once something was searched."""
+        return next(iter(self._evaluators.values())).engine
 
     def search(self, index: int, team: Team, limits: Budget, wishes: Wishes, *, whole: bool) -> Search:
         """The search for one member on some GPUs within `limits`, which are of the whole machine."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from advisor.host import HostSnapshot
+from advisor.memory.engine_spec import EngineSpec
+from advisor.memory.plan import checkpoints_of_slot
 from advisor.recommend.budget import Budget, server_caches
 from advisor.recommend.recommendation import Note, Recommendation
 from advisor.together.shares import load_of, spare_ram, total
@@ -48,7 +50,7 @@ def _fills(seat: Seat) -> int:
 
 
 def notes_of(
-    members: Sequence[Member], seats: Sequence[Seat | None], host: HostSnapshot, budget: Budget
+    members: Sequence[Member], seats: Sequence[Seat | None], host: HostSnapshot, budget: Budget, engine: EngineSpec
 ) -> tuple[Note, ...]:
     """Who shares a GPU, what the servers keep of old prompts, and who uses the processor."""
     notes = []
@@ -73,7 +75,8 @@ def notes_of(
         notes.append(Note("ram_shared", text))
     kept = []
     for (member, seat), limits in zip(there, [each for each in shared_out(seats, budget) if each], strict=True):
-        if server_caches(seat.answer.chosen.plan, limits, 1).cache_ram_mib is not None:
+        plan = seat.answer.chosen.plan
+        if server_caches(plan, limits, checkpoints_of_slot(plan.settings, engine)).cache_ram_mib is not None:
             kept.append(member.name)
     if kept:
         left = spare_ram(budget, total(load_of(seat.answer.chosen.plan) for _, seat in there))

@@ -28,7 +28,7 @@ from advisor.speed import Constants, Speed
 from advisor.units import format_bytes
 
 _SMALL = "q8_0"  # the cache type that a draft model gets where memory is short
-_WORTH_DRAFTING = 0.95  # of an answer's time
+_WORTH_FEWER = 0.95  # of an answer's time
 _UNKNOWN = 1e6  # the factor of a place whose pace is not known: taken only where no other fits
 
 
@@ -141,8 +141,12 @@ def best_placed(
     beside: Beside,
     recommend: Callable[[Wishes], tuple[Recommendation, HostSnapshot]],
     placing_on: Callable[[HostSnapshot], Placing],
+    undrafted: Callable[[Wishes], tuple[Recommendation, HostSnapshot]],
 ) -> tuple[Recommendation, HostSnapshot]:
-    """The best answer over the places that are left open, with a reason for each; as `recommend` where none is."""
+    """The best answer over the places that are left open, with a reason for each; as `recommend` where none is.
+
+    `undrafted` recommends without the draft model, to say where that is better.
+    """
     tried = []
     for some in placings(wishes, beside):
         answer, host = recommend(some)
@@ -157,9 +161,14 @@ def best_placed(
         if other.cost < best.cost:
             notes = [*_notes(other, tried, beside.draft), _small_cache_note(other, best)]
             best = other
-    slows = [note for note in notes if note.code == "draft_slows"]
-    reasons = (*best.answer.reasons, *(note for note in notes if note.code != "draft_slows"))
-    return best.answer._replace(reasons=reasons, warnings=(*slows, *best.answer.warnings)), best.host
+    warnings = best.answer.warnings
+    if beside.draft is not None and best.answer.verdict != "does_not_fit":
+        answer, host = undrafted(placed_as(wishes, best.answer.chosen.request))
+        alone = _Placed(answer, host, placing_on(host)._replace(beside=beside._replace(draft=None)))
+        if alone.cost < best.cost:
+            notes = [note for note in notes if note.code != "draft_gain"]
+            warnings = (_slows(best, alone), *warnings)
+    return best.answer._replace(reasons=(*best.answer.reasons, *notes), warnings=warnings), best.host
 
 
 def _small_cache_may_gain(best: _Placed, wishes: Wishes) -> bool:
@@ -211,28 +220,32 @@ def _notes(best: _Placed, tried: Iterable[_Placed], draft: ModelSpec | None) -> 
             notes.append(_note(what, best, other))
     if draft is not None:
         faster = 1 / best.placing.answer_factor(best.asked, best.answer.speed)
-        if faster < 1:
-            return [*notes, _slows(best, faster)]
-        words = f"about {faster:.1f} times as fast"
+        words = f"about {faster:.1f} times as fast" if faster >= 1 else f"slower, at about {faster:.1f} of the pace"
         accepted = best.placing.policy.beside["draft_acceptance"]
         text = f"With {best.placing.drafted(best.asked)} tokens drafted at a time it answers {words}"
         notes.append(Note("draft_gain", f"{text} where {accepted:.0%} of them are accepted.", "policy.toml: beside"))
     return notes
 
 
-def _slows(best: _Placed, faster: float) -> Note:
-    """That this drafting is not worth it, and how many drafted tokens at a time would be, if any."""
+def _slows(best: _Placed, alone: _Placed) -> Note:
+    """That this drafting is not worth it, beside the best without it; and how many tokens at a time would be faster."""
     placing, count = best.placing, best.placing.drafted(best.asked)
-    accepted = placing.policy.beside["draft_acceptance"]
-    held = _size(best, "draft", on_gpu=True) + _size(best, "draft", on_gpu=False)
+    turns = []
+    for placed in (best, alone):
+        speed = placed.answer.speed
+        turns.append(seconds_text(speed.turn_seconds.value * placed.placing.factor(placed.asked, speed)))
+    own, gets = (tokens_text(placed.answer.chosen.plan.settings) for placed in (best, alone))
+    accepted = f"{placing.policy.beside['draft_acceptance']:.0%}"
     text = (
-        f"Drafting slows answers here: {count} tokens at a time make it {faster:.2f} of the pace without, where "
-        f"{accepted:.0%} of them are accepted. Without --spec-draft-model {format_bytes(held)} would be free"
+        f"Drafting does not pay here: with {count} tokens drafted at a time, {accepted} of them accepted, a turn takes "
+        f"{turns[0]} and there are {own}; without --spec-draft-model {turns[1]} and {gets}, with "
+        f"{layers_text(placing.spec, alone.answer.chosen)}"
     )
+    usual = placing.answer_factor(best.asked, best.answer.speed)
     fewer = {n: placing.answer_factor(best.asked._replace(draft_n_max=n), best.answer.speed) for n in range(1, count)}
     n = min(fewer, key=lambda n: fewer[n], default=0)
-    if n and fewer[n] < _WORTH_DRAFTING:
-        text += f"; --spec-draft-n-max {n} makes it {1 / fewer[n]:.1f} times as fast"
+    if n and fewer[n] < _WORTH_FEWER * usual:
+        text += f". --spec-draft-n-max {n} makes an answer {usual / fewer[n]:.1f} times as fast"
     return Note("draft_slows", f"{text}.", "policy.toml: beside")
 
 

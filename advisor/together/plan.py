@@ -47,7 +47,7 @@ def plan_together(
         seats = _grown(arranger, everyone, arrangement, quants)
         verdict = "full" if all(_as_wished(seats[index], host, members[index]) for index in everyone) else "partial"
         found = tuple(seats[index] for index in everyone)
-        notes = notes_of(members, found, host, budget)
+        notes = notes_of(members, found, host, budget, arranger.engine)
         return Together(verdict, members, found, budget, (everyone,), None, (), notes)
     fitting = largest(everyone, arranger.arrange)
     lacks = tuple(
@@ -62,7 +62,7 @@ def plan_together(
         who, arranged = fitting[0]
         seats = _grown(arranger, who, arranged, quants)
         left = tuple(seats.get(index) for index in everyone)
-    notes = notes_of(members, left, host, budget)
+    notes = notes_of(members, left, host, budget, arranger.engine)
     subsets = tuple(who for who, _ in fitting)
     return Together("does_not_fit", members, left, budget, subsets, over, lacks, notes)
 

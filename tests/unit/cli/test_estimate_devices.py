@@ -75,7 +75,7 @@ def test_negated_variables_are_read_as_the_engine_reads_them():
     assert pasted("LLAMA_ARG_NO_SUCH_THING=1").ignored == ("LLAMA_ARG_NO_SUCH_THING=1",)
 
 
-@pytest.mark.parametrize("words", [["-ts", "1,3"], ["-ot", "blk.1.=CPU"], ["-sm", "row"]])
+@pytest.mark.parametrize("words", [["-ts", "1,3"], ["-ot", "blk.1.=CPU"], ["-sm", "tensor"]])
 def test_no_hope_is_put_in_a_fit_that_gives_up(words):
     done = run("estimate", *TWO, "--json", "--", "llama-server", "-m", MODEL, "-c", "131072", *words)
     assert not any(note["code"] == "engine_fits_itself" for note in json.loads(done.out)["warnings"])

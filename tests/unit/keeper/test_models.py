@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.tools.machines import machine
+from tests.tools.projectors import write_projector
 from tests.tools.stores import LIBRARY, download, pull
 from tests.tools.tiny_models import adapter, projector, tiny_model, write
 from tests.unit.keeper.conftest import ROUTER, World
@@ -100,6 +101,15 @@ def test_a_projector_goes_where_it_can_be_said(world: World) -> None:
     other = world.slots(world.preset.with_name("server.json"), "llama-cpp-python")
     assert ("models", "m", "model") in other
     assert not [slot for slot in other if "mmproj" in slot[-1] or "clip" in slot[-1]]
+
+
+def test_a_projector_of_another_model_is_left_out(world: World) -> None:
+    """The engine would refuse the pair; what lies beside a model by chance does not keep it from being served."""
+    world.add("see/m.gguf")
+    write_projector(world.models / "see/mmproj-m.gguf", "gemma3", n_layer=1, out=100)
+    world.configure(ROUTER)
+    world.apply()
+    assert "mmproj" not in world.sections()["m"]
 
 
 def test_a_pattern_may_be_any_name_of_a_model(world: World) -> None:

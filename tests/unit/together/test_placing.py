@@ -9,6 +9,7 @@ from advisor.model.beside import read_projector
 from advisor.planner import Planner
 from advisor.recommend.evaluate import cost
 from advisor.recommend.search import Wishes
+from advisor.recommend.words import seconds_text
 from advisor.settings import BesideSettings, RequestedSettings
 from advisor.speed.constants import constants_of
 from advisor.stores.resolve import load_header
@@ -200,16 +201,31 @@ def test_a_drafts_cache_stays_where_nothing_is_gained_or_it_cannot_be(app, card_
 
 @pytest.mark.parametrize(
     ("model", "draft", "slower"),
-    [("qwen3moe-30b", "llama32-3b", True), ("llama3-8b", "llama3-1b", False)],  # 3B of 3B active; 1B of 8B
+    [
+        ("qwen3moe-30b", "llama32-3b", True),  # 3B beside 3B active
+        ("qwen3moe-30b", "qwen3-8b", True),  # as fast where it is, but the experts are then on the CPU
+        ("llama3-8b", "llama3-1b", False),
+    ],
 )
-def test_drafting_that_slows_is_warned_of(app, model, draft, slower):
+def test_drafting_that_does_not_pay_is_warned_of(app, model, draft, slower):
     """Three drafted tokens, each accepted with 0.7, are worth 1 + 0.7 + 0.49 + 0.343 = 2.533 of the model's own."""
-    chosen = Advice(app, machine(24, ram_gib=64), model, Beside(draft=spec(draft)), draft_model="d.gguf")
-    alone = 1 / chosen.answer.speed.decode_tokens_per_s.value
-    factor = (alone + 3 * chosen.placing.draft_seconds(chosen.asked)) / (2.533 * alone)
-    assert (factor > 1) == slower
+    host, beside = machine(24, ram_gib=64), Beside(draft=spec(draft))
+    chosen = Advice(app, host, model, beside, draft_model="d.gguf", spec_type=("draft-simple",))
+    alone, _ = chosen.planner.recommend(spec(model), chosen.intent, Wishes(RequestedSettings()))
+    without = cost(alone.chosen, alone.speed, chosen.intent, policy(), spec(model).n_ctx_train)
+    speed = chosen.answer.speed
+    token = 1 / speed.decode_tokens_per_s.value
+    factor = (token + 3 * chosen.placing.draft_seconds(chosen.asked)) / (2.533 * token)
+    turn = speed.turn_seconds.value + chosen.intent.turn.answer_tokens * token * (factor - 1)
+    own = cost(chosen.answer.chosen, speed, chosen.intent, policy(), spec(model).n_ctx_train)
+    assert (without < own * turn / speed.turn_seconds.value) == slower
     said = [note.text for note in chosen.answer.warnings if note.code == "draft_slows"]
     assert bool(said) == slower
     assert any(note.code == "draft_gain" for note in chosen.answer.reasons) != slower
     if slower:
-        assert f"3 tokens at a time make it {1 / factor:.2f} of the pace without" in said[0]
+        settings = alone.chosen.plan.settings
+        assert f"a turn takes {seconds_text(turn)} and there are" in said[0]
+        assert (
+            f"without --spec-draft-model {seconds_text(alone.speed.turn_seconds.value)} and {settings.n_ctx:,}"
+            in said[0]
+        )

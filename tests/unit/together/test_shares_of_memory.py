@@ -49,3 +49,11 @@ def test_costs_of_those_that_are_whole_count_with_the_next_that_is_not():
     assert weighed([2.0, 3.0, 5.0], [False, False, False]) == [2.0, 3.0, 5.0]
     assert weighed([2.0, 3.0, 5.0], [False, True, False]) == [6.0, 5.0]
     assert weighed([2.0, 3.0, 5.0], [True, False, True]) == [2.0, 15.0]
+
+
+def test_everyone_whose_prompt_cache_is_limited_is_named():
+    """Checkpoints are limited before saved prompts are: 32 of them leave nothing, as many as fit do."""
+    host = machine(24, ram_gib=32, bandwidth=936 * 10**9)
+    answer = together(host, member("qwen3-8b", "context"), member("exaone4-32b"))
+    (said,) = [note.text for note in answer.notes if note.code == "prompt_caches_fill_ram"]
+    assert "--cache-ram keeps qwen3-8b and exaone4-32b within" in said
