@@ -58,7 +58,8 @@ def reasons(search: Search, best: Ranked) -> list[Note]:
     notes = []
     pinned = search.wishes.pinned
     if pinned.n_ctx is not None:
-        notes.append(Note("context_pinned", f"{tokens_text(settings)} as you asked."))
+        rounded = f": the engine rounds {pinned.n_ctx:,} up" if 0 < pinned.n_ctx < settings.n_ctx else " as you asked"
+        notes.append(Note("context_pinned", f"{tokens_text(settings)}{rounded}."))
     elif settings.n_ctx >= search.ceiling:
         most = search.wishes.max_n_ctx
         if most and most < spec.n_ctx_train:
