@@ -244,11 +244,12 @@ def fixes(
         return []
     every = search.spec.n_layer_all + 1
     has_gpu = bool(search.evaluator.host.devices)
+    usual = search.evaluator.engine.defaults["n_ubatch"]
     wished = search.open_split(best.request)._replace(
         n_ctx=best.plan.settings.n_ctx,
         n_gpu_layers=every if has_gpu else 0,
         n_cpu_moe=None,
-        n_ubatch=None,
+        n_ubatch=best.request.n_ubatch if best.plan.settings.n_ubatch < usual else None,
         tensor_overrides=search.base.tensor_overrides,
     )
     if verdict == "does_not_fit" and not has_gpu:
