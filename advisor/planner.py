@@ -42,9 +42,9 @@ class Planner:
         self._speed_rules = app.required("speed.toml")
         self._overheads = app.overheads(host)
 
-    def intent(self, text: str) -> Intent:
-        """The intent of that name ("balanced", "parallel:4"). Raises UsageError."""
-        return self.policy.intent(text)
+    def intent(self, text: str, n_parallel: int | None = None) -> Intent:
+        """The intent of that name ("balanced", "parallel:4"), for so many slots if asked for. Raises UsageError."""
+        return self.policy.intent(text, n_parallel)
 
     def budget(self, host: HostSnapshot) -> Budget:
         """What may be used of `host`."""

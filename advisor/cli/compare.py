@@ -56,7 +56,7 @@ def command(models: tuple[str, ...], quants: tuple[str, ...], each: bool, **valu
         planner = Planner(
             app, host, engine, tool=values["tool"], now=hardware.now, keep_free_bytes=hardware.keep_free_bytes
         )
-        intent = planner.intent(values["intent"])
+        intent = planner.intent(values["intent"], pinned.n_parallel)
         for spec in specs:
             columns.append(make_column(app, planner, spec, intent, wishes, requantized=bool(quants)))
     if values["as_json"]:

@@ -57,7 +57,7 @@ def command(model: str, out: str | None, force: bool, each: bool, **values: Any)
         planner = Planner(
             app, machine, engine, tool=values["tool"], now=hardware.now, keep_free_bytes=hardware.keep_free_bytes
         )
-        intent = planner.intent(values["intent"])
+        intent = planner.intent(values["intent"], pinned.n_parallel)
         answer, host = planner.recommend(spec, intent, wishes, beside)
         if answer.chosen.plan.refused is not None:
             raise UsageError(f"{engine.name} refuses these settings: {answer.chosen.plan.refused}.")

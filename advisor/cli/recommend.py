@@ -108,7 +108,7 @@ def command(models: tuple[str, ...], **values: Any) -> int:
     planner = Planner(
         app, host, engine, tool=values["tool"], now=hardware.now, keep_free_bytes=hardware.keep_free_bytes
     )
-    intent = planner.intent(values["intent"])
+    intent = planner.intent(values["intent"], pinned.n_parallel)
     if values["what_gpu"]:
         from advisor.cli.what_gpu import answer_what_gpu
 
@@ -301,6 +301,8 @@ def check_limits(min_ctx: int | None, max_ctx: int | None, min_tps: float | None
         raise UsageError(f"--max-ctx {max_ctx} is below -c {n_ctx}; leave one of them away.")
     if min_ctx and max_ctx and min_ctx > max_ctx:
         raise UsageError(f"--min-ctx {min_ctx} is above --max-ctx {max_ctx}; give a smaller one.")
+    if max_ctx and max_ctx < 256:  # llama-context.cpp rounds every context up to that
+        raise UsageError(f"--max-ctx {max_ctx} is less than the engine's shortest context of 256 tokens; give more.")
     if min_tps is not None and not 0 <= min_tps < 1e6:
         raise UsageError(f"--min-tps {min_tps} is no speed; give tokens per second, such as 10.")
 

@@ -38,7 +38,7 @@ def answer_together(models: tuple[str, ...], values: dict[str, Any]) -> int:
     _check(models, values, planner.policy.together["most_models"])
     check_limits(values["min_ctx"], values["max_ctx"], values["min_tps"], pinned.n_ctx)
     headers = [app.header(model) for model in models]
-    intents = [planner.intent(values["intent"]), *[planner.intent("balanced")] * (len(models) - 1)]
+    intents = [planner.intent(values["intent"], pinned.n_parallel), *[planner.intent("balanced")] * (len(models) - 1)]
     wishes = [
         Wishes(pinned, values["min_ctx"], values["max_ctx"], values["min_tps"]),
         *[Wishes(RequestedSettings())] * (len(models) - 1),

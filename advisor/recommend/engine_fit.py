@@ -129,6 +129,8 @@ def as_good(search: Search, chosen: Judged) -> int | None:
         for limit, device in zip(evaluator.budget.devices, chosen.plan.devices, strict=True)
     ]
     pinned = search.wishes.pinned.n_ctx
+    if pinned is None and search.wishes.max_n_ctx is not None:
+        pinned = settings.n_ctx  # as safe mode then says it
     if pinned is not None:
         plan = evaluator.judge(base._replace(n_ctx=pinned)).plan
         fits = all(used <= target for used, target in zip(used_bytes(plan), targets, strict=True))

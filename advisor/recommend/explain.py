@@ -58,7 +58,8 @@ def reasons(search: Search, best: Ranked) -> list[Note]:
     notes = []
     pinned = search.wishes.pinned
     if pinned.n_ctx is not None:
-        notes.append(Note("context_pinned", f"{tokens_text(settings)} as you asked."))
+        rounded = f": the engine rounds {pinned.n_ctx:,} up" if 0 < pinned.n_ctx < settings.n_ctx else " as you asked"
+        notes.append(Note("context_pinned", f"{tokens_text(settings)}{rounded}."))
     elif settings.n_ctx >= search.ceiling:
         most = search.wishes.max_n_ctx
         if most and most < spec.n_ctx_train:
@@ -243,11 +244,12 @@ def fixes(
         return []
     every = search.spec.n_layer_all + 1
     has_gpu = bool(search.evaluator.host.devices)
+    usual = search.evaluator.engine.defaults["n_ubatch"]
     wished = search.open_split(best.request)._replace(
         n_ctx=best.plan.settings.n_ctx,
         n_gpu_layers=every if has_gpu else 0,
         n_cpu_moe=None,
-        n_ubatch=None,
+        n_ubatch=best.request.n_ubatch if best.plan.settings.n_ubatch < usual else None,
         tensor_overrides=search.base.tensor_overrides,
     )
     if verdict == "does_not_fit" and not has_gpu:

@@ -8,7 +8,7 @@ from advisor.recommend.contexts import pair_name
 from advisor.recommend.evaluate import Judged
 from advisor.recommend.recommendation import Note
 from advisor.recommend.search import Ranked, Search
-from advisor.recommend.solve import on_devices, settle
+from advisor.recommend.solve import Border, on_devices, settle, sketch_border
 from advisor.settings import RequestedSettings, TensorOverride
 
 
@@ -64,7 +64,17 @@ def _fastest(search: Search, pair: tuple[str, str], n_ubatch: int | None, least:
     whole = chain.base._replace(n_gpu_layers=chain.n_blocks + 1)
     if chain.experts and search.wishes.pinned.n_gpu_layers is None and search.may_fit(whole):
         yield whole
-    border = search.split(pair, n_ctx, n_ubatch)
+    yield from _most(search, chain, search.split(pair, n_ctx, n_ubatch), least)
+    if chain.experts and search.wishes.pinned.n_gpu_layers is None:  # where experts go with their layers less is copied
+        layers = chain._replace(experts=False, high=chain.n_blocks + 1)
+        border = sketch_border(
+            search.evaluator, lambda at: search.shared(layers.make(at)), layers.low, layers.high, on_devices
+        )
+        yield from _most(search, layers, border, least)
+
+
+def _most(search: Search, chain: Chain, border: Border | None, least: float) -> Iterator[RequestedSettings]:
+    """Of one chain the most on the GPUs that fits, and the fewest parts that reach the wish."""
     most = settle(search.evaluator, border, on_devices) if border is not None else None
     if most is None or border is None:
         return

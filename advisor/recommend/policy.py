@@ -100,13 +100,20 @@ class Policy(NamedTuple):
     key_factor: Mapping[str, float] = {}
     value_factor: Mapping[str, float] = {}
 
-    def intent(self, text: str) -> Intent:
-        """The intent of `--for TEXT`: balanced, context, speed, quality or parallel[:N]."""
+    def intent(self, text: str, n_parallel: int | None = None) -> Intent:
+        """The intent of `--for TEXT`: balanced, context, speed, quality or parallel[:N]; `n_parallel`: slots asked for.
+
+        Raises UsageError for one that is unknown, or whose slots are not those asked for.
+        """
         name, _, count = text.partition(":")
         table = self.intents.get(name)
         if table is None or (count and (name != "parallel" or not count.isdecimal() or not 0 < int(count) <= 256)):
             known = ", ".join(sorted(self.intents))
             raise UsageError(f"--for '{text}' is unknown; choose one of {known} (parallel takes a count: parallel:4).")
+        if count and n_parallel not in (None, int(count)):
+            raise UsageError(
+                f"--for {text} asks for {int(count)} slots, -np {n_parallel} for {n_parallel}; give one of them."
+            )
         return Intent(
             name=name,
             n_parallel=(int(count) if count else 4) if name == "parallel" else None,

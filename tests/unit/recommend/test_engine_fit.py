@@ -71,3 +71,11 @@ def test_it_does_not_where_the_engine_does_worse(sizes):
 def test_nor_with_another_cache_or_batch():
     assert not noted(advise("llama3-8b", machine(12), cache_type_k="q8_0", cache_type_v="q8_0"))
     assert not noted(advise("llama3-8b", machine(12), n_ubatch=1024))
+
+
+@pytest.mark.parametrize(
+    ("most", "said"), [(2048, "2,048 tokens"), (20000, "19,968 tokens"), (131072, "53,504 tokens")]
+)
+def test_safe_mode_says_the_longest_context_wished_for_too(most, said):
+    (note,) = noted(advise("llama3-8b", machine(12), max_n_ctx=most))
+    assert note.text.endswith(f"with {said}.")

@@ -6,6 +6,7 @@ import pytest
 
 from advisor.cli.recommend import exit_status
 from advisor.host import HostSnapshot
+from advisor.recommend.evaluate import Judged
 from advisor.recommend.recommendation import Recommendation
 from advisor.recommend.search import Search, Wishes
 from advisor.settings import RequestedSettings, TensorOverride
@@ -21,6 +22,8 @@ CASES = {
     "a pinned micro-batch": ("gpt-oss-20b", machine(8), "speed", {"n_ubatch": 512}),
     "slots": ("gpt-oss-20b", machine(10), "parallel:2", {}),
     "layers by wish": ("llama3-8b", machine(8), "balanced", {"n_gpu_layers": 20}),
+    "no flash attention": ("stablelm2-12b", machine(10), "parallel:2", {}),
+    "experts with their layers": ("smallthinker-21b", machine(4, ram_gib=128), "parallel:4", {}),
     "no GPU": ("llama3-8b", machine(), "balanced", {}),
 }
 
@@ -31,6 +34,10 @@ def rate_of(answer: Recommendation) -> float:
 
 def slow(answer: Recommendation) -> list[str]:
     return [note.text for note in answer.warnings if note.code == "below_min_tps"]
+
+
+def pace(search: Search, judged: Judged) -> float:
+    return search.evaluator.speed(judged, search.intent).decode_tokens_per_s.value
 
 
 def best_rate(model: str, host: HostSnapshot, intent: str, pinned: dict[str, int]) -> float:
@@ -51,9 +58,11 @@ def best_rate(model: str, host: HostSnapshot, intent: str, pinned: dict[str, int
                     n_ctx=search.wishes.pinned.n_ctx or search.floor, cache_type_k=pair[0], cache_type_v=pair[1],
                     n_ubatch=n_ubatch, **way,
                 )  # fmt: skip
-                rate = search.evaluator.speed(search.evaluator.least(request), search.intent).decode_tokens_per_s.value
-                if rate > most and search.may_fit(request) and exactly(search, request).fits:
-                    most = rate
+                if pace(search, search.evaluator.least(request)) > most and search.may_fit(
+                    request
+                ):  # no slower than it is
+                    judged = exactly(search, request)
+                    most = max(most, pace(search, judged) if judged.fits else 0.0)
     return most
 
 

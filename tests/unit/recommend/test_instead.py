@@ -69,3 +69,10 @@ def test_half_a_micro_batch_with_more_on_the_gpu_is_looked_at():
     costs = {way: search.cost(judged) for way, request in ways.items() if (judged := exactly(search, request)).fits}
     assert search.cost(answer.chosen) <= min(costs.values()) * 1.0001
     assert min(costs, key=lambda way: costs[way])[1] == answer.chosen.plan.settings.n_ubatch == 256
+
+
+def test_a_micro_batch_that_the_answer_has_is_no_help():
+    answer = advise("qwen3-8b", machine(12, ram_gib=32), min_n_ctx=131072)
+    assert answer.chosen.plan.settings.n_ubatch == 256
+    assert answer.fixes
+    assert "-ub 256" not in [fix.change for fix in answer.fixes]

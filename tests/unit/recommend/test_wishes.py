@@ -6,12 +6,15 @@ import shlex
 
 import pytest
 
+from advisor.errors import UsageError
 from advisor.llama_flags import parse_command
 from advisor.memory.plan import checkpoints_of_slot
 from advisor.outputs.command import command_line, server_options
 from advisor.recommend.budget import server_caches
+from advisor.recommend.search import Search, Wishes
+from advisor.settings import RequestedSettings
 from tests.tools.cells import engine
-from tests.tools.machines import advise, machine, policy
+from tests.tools.machines import advise, evaluator, machine, policy
 
 
 @pytest.mark.parametrize("wish", [{"n_gpu_layers": 33}, {"n_gpu_layers": 999}, {"n_cpu_moe": 5}, {"cpu_moe": True}])
@@ -122,3 +125,44 @@ def test_no_tensor_is_placed_where_its_block_is_anyway(n_gpu_layers):
     assert not (request.n_cpu_moe or 0) or first < (request.n_cpu_moe or 0) <= 48
     for override in request.tensor_overrides:
         assert int(override.pattern.split(".")[1]) >= first
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"), [(100, "256 tokens: the engine rounds 100 up."), (512, "512 tokens as you asked.")]
+)
+def test_a_context_that_the_engine_rounds_up_is_said(asked, said):
+    assert said in [note.text for note in advise("llama3-8b", machine(12), n_ctx=asked).reasons]
+
+
+def test_slots_asked_for_twice_must_agree():
+    assert policy().intent("parallel:8", 8).n_parallel == policy().intent("parallel:8").n_parallel == 8
+    assert policy().intent("parallel", 3).n_parallel == 4  # no count is said, and -np goes before what is usual
+    with pytest.raises(UsageError, match="parallel:8 asks for 8 slots, -np 4 for 4"):
+        policy().intent("parallel:8", 4)
+
+
+LONGER = (16384, 24576, 65536, 114688)
+
+
+@pytest.mark.parametrize("model", ["qwen35moe-35b-mtp", "gpt-oss-20b", "llama3-8b", "gemma3-12b", "nemotron-h-9b"])
+@pytest.mark.parametrize("vram_gib", [6, 12])
+def test_a_longer_context_by_wish_is_no_better(model, vram_gib):
+    """What is chosen for it fits a shorter one too, and there it must not be better than what is chosen there.
+
+    A turn may still be quicker: a cache of 8 bits is taken where it gains 4 %, which grows with the context.
+    """
+    host, before = machine(vram_gib, ram_gib=96), None
+    for n_ctx in LONGER:
+        wishes = Wishes(RequestedSettings(n_ctx=n_ctx))
+        search = Search(evaluator(model, host), policy(), policy().intent("balanced"), wishes)
+        best = search.run().pool[0]
+        if before is not None:
+            shorter, n_shorter, chosen = before
+            other = shorter.evaluator.judge(best.judged.request._replace(n_ctx=n_shorter))
+            assert other.fits
+            assert shorter.cost(other) >= shorter.cost(chosen) * 0.9999
+            of_both = [one.plan.settings for one in (best.judged, chosen)]
+            if len({(settings.cache_type_k, settings.n_ubatch) for settings in of_both}) == 1:
+                turn = shorter.evaluator.speed(chosen, shorter.intent).turn_seconds.value
+                assert best.speed.turn_seconds.value >= turn * 0.9999
+        before = (search, n_ctx, best.judged)
