@@ -1,8 +1,6 @@
 """One candidate judged: its plan, whether it fits, how fast it is, and its cost for the intent."""
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from advisor.host import HostSnapshot
@@ -13,6 +11,7 @@ from advisor.memory.types import MemoryPlan
 from advisor.model.spec import ModelSpec
 from advisor.recommend.budget import Budget, Shortfall, host_over_bytes, shared_bytes, shortfalls
 from advisor.recommend.chain import expert_kinds
+from advisor.recommend.dealing import deal, evenest, fastest_first, overfull
 from advisor.recommend.policy import Intent, Policy
 from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings, RunSettings
@@ -20,8 +19,6 @@ from advisor.speed import Constants, Speed, SpeedModel
 
 if TYPE_CHECKING:
     from advisor.memory.extras import Beside
-
-_EVEN_STEPS = 7  # halvings: to a hundredth of the room
 
 
 class Judged(NamedTuple):
@@ -63,6 +60,8 @@ class Evaluator:
         )  # fmt: skip
         self._judged: dict[RequestedSettings, Judged] = {}
         self._least: dict[RequestedSettings, Judged] = {}
+        self._drawn: dict[RequestedSettings, tuple[int, Judged]] = {}
+        self._shared_out: dict[RequestedSettings, RequestedSettings] = {}
         self._resolved: dict[RequestedSettings, RunSettings] = {}
         self._room: dict[RequestedSettings, list[int]] = {}
         self._expert_kinds: Mapping[int, tuple[str, ...]] | None = None
@@ -103,11 +102,17 @@ class Evaluator:
     def sketch(self, request: RequestedSettings) -> Judged:
         """As `judge`, with compute buffers between those of earlier candidates: to find where to look."""
         known = self._judged.get(request)
-        if known is None:
+        if known is not None:
+            return known
+        n_known = self._planner.compute.n_known
+        drawn_at, drawn = self._drawn.get(request, (-1, None))
+        # what is loaded beside the model has anchors of its own
+        if drawn is None or drawn_at != n_known or self._beside is not None or request.spec_type:
             self._n_sketched += 1
             plan = self._planner.plan(self._resolve(request), exact=False)
-            known = Judged(request, plan, shortfalls(plan, self.budget))
-        return known
+            drawn = Judged(request, plan, shortfalls(plan, self.budget))
+            self._drawn[request] = (self._planner.compute.n_known, drawn)
+        return drawn
 
     def far_over(self, request: RequestedSettings) -> bool:
         """Whether a sketch is over by more than it can be wrong: by half of the compute buffers that it draws.
@@ -146,6 +151,12 @@ class Evaluator:
 
         The engine's own split goes by free memory alone: it forgets compute buffers, and blocks without experts.
         """
+        dealt = self._shared_out.get(request)
+        if dealt is None:
+            dealt = self._shared_out[request] = self._share_out(request)
+        return dealt
+
+    def _share_out(self, request: RequestedSettings) -> RequestedSettings:
         settings = self._resolve(request)
         whole = settings.n_gpu_layers > self.spec.n_layer_all
         experts = settings.n_cpu_moe > 0 or bool(settings.tensor_overrides)
@@ -230,76 +241,6 @@ class Evaluator:
     def tokens_per_s(self, judged: Judged, depth: int) -> float:
         """Decode speed of a candidate with `depth` tokens in the cache."""
         return 1 / self._speed.decode(judged.plan, depth, self._ram_left(judged)).seconds
-
-
-def fastest_first(layer_bytes: Sequence[int], room_bytes: Sequence[int], speeds: Sequence[float]) -> list[int]:
-    """Bytes for each device: the fastest ones full up to a layer, equally fast ones to the same share.
-
-    All the room where that is not enough.
-    """
-    room = [max(n_bytes - max(layer_bytes, default=0), 0) for n_bytes in room_bytes]
-    left = sum(layer_bytes)
-    shares = [0] * len(room)
-    for speed in sorted(set(speeds), reverse=True):
-        members = [index for index, value in enumerate(speeds) if value == speed]
-        together = sum(room[index] for index in members)
-        taken = min(together, left)
-        for index in members:
-            shares[index] = taken * room[index] // together if together else 0
-        left -= taken
-    return shares if left == 0 else list(room_bytes)
-
-
-def deal(layer_bytes: Sequence[int], room_bytes: Sequence[int]) -> list[int]:
-    """How many of the layers, in their order, go to each device, so that all are filled to the same share."""
-    total, rooms = sum(layer_bytes), sum(room_bytes)
-    counts = [0] * len(room_bytes)
-    if not total or not rooms:
-        return counts
-    ends = list(accumulate(layer_bytes))
-    dealt = 0
-    for device, room in enumerate(accumulate(room_bytes[:-1])):
-        limit = room * total / rooms
-        behind = bisect_left(ends, limit, dealt)  # of this layer the middle decides
-        if behind < len(ends) and ends[behind] - layer_bytes[behind] / 2 < limit:
-            behind += 1
-        counts[device] = behind - dealt
-        dealt = behind
-    counts[-1] = len(ends) - dealt
-    return counts
-
-
-def overfull(layer_bytes: Sequence[int], counts: Sequence[int], room_bytes: Sequence[int]) -> bool:
-    """Whether a device gets more than it has room for."""
-    at = 0
-    for count, room in zip(counts, room_bytes, strict=True):
-        if sum(layer_bytes[at : at + count]) > room:
-            return True
-        at += count
-    return False
-
-
-def evenest(layer_bytes: Sequence[int], room_bytes: Sequence[int]) -> list[int] | None:
-    """Counts with which the device that is filled most is filled least, None where not all layers find room."""
-    ends = list(accumulate(layer_bytes))
-
-    def filled_to(share: float) -> list[int] | None:
-        counts, at = [], 0
-        for room in room_bytes:
-            start = at
-            at = bisect_right(ends, share * room + (ends[at - 1] if at else 0), at)
-            counts.append(at - start)
-        return counts if at == len(ends) else None
-
-    best, low, high = filled_to(1.0), 0.0, 1.0
-    for _ in range(_EVEN_STEPS if best is not None else 0):
-        middle = (low + high) / 2
-        counts = filled_to(middle)
-        if counts is not None:
-            best, high = counts, middle
-        else:
-            low = middle
-    return best
 
 
 def cost(judged: Judged, speed: Speed, intent: Intent, policy: Policy, n_ctx_train: int) -> float:

@@ -6,7 +6,7 @@ import pytest
 
 from advisor.host import with_devices
 from advisor.recommend.cards import distinct, groups
-from advisor.recommend.evaluate import deal, fastest_first
+from advisor.recommend.dealing import deal, fastest_first
 from tests.tools.machines import advise, machine, spec
 
 

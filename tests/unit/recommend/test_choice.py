@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from advisor.host import with_devices
 from advisor.recommend.bounds import least_cost, pooled
 from advisor.recommend.chain import chain_of
-from advisor.recommend.evaluate import evenest, overfull
+from advisor.recommend.dealing import evenest, overfull
 from advisor.recommend.search import Search, Wishes
 from advisor.settings import RequestedSettings
 from tests.bench.choice import GRANULARITY
