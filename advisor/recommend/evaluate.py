@@ -11,7 +11,6 @@ from advisor.memory.types import MemoryPlan
 from advisor.model.spec import ModelSpec
 from advisor.recommend.budget import Budget, Shortfall, host_over_bytes, shared_bytes, shortfalls
 from advisor.recommend.chain import expert_kinds
-from advisor.recommend.dealing import deal, evenest, fastest_first, overfull
 from advisor.recommend.policy import Intent, Policy
 from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings, RunSettings
@@ -188,6 +187,8 @@ class Evaluator:
     def _dealt(
         self, request: RequestedSettings, settings: RunSettings, layers: Sequence[int], room: Sequence[int]
     ) -> RequestedSettings:
+        from advisor.recommend.dealing import deal, evenest, fastest_first, overfull  # only where there are several
+
         counts = deal(layers, fastest_first(layers, room, self.read_rates))
         if overfull(layers, counts, room):
             counts = evenest(layers, room) or counts
