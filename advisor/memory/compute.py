@@ -127,6 +127,11 @@ class ComputeModel:
         spans = [self._interval(value, backend) for value, backend in zip(devices, self._backends, strict=True)]
         return tuple(spans), self._interval(host, None)
 
+    @property
+    def n_known(self) -> int:
+        """How many answers were worked out; as long as it is the same, so are interpolated ones."""
+        return len(self._known)
+
     def can_guess(self, settings: RunSettings, placement: Sequence[int], overrides: Overrides) -> bool:
         """Whether an inexact answer needs no new graph."""
         key = self.values(settings, placement, overrides)

@@ -33,8 +33,10 @@ def pooled(host: HostSnapshot, budget: Budget, read_rates: tuple[float, ...]) ->
     return host._replace(devices=(one,))
 
 
-def least_cost(search: Search) -> float:
+def least_cost(search: Search, *, roughly: bool = False) -> float:
     """No candidate of `search`, which has one GPU, costs less; infinite where none can fit.
+
+    `roughly`: as if the shortest context were as good as the longest, which is worked out sooner.
 
     Memory is monotone: a longer context or more on the GPU never needs less, compute buffers need more than nothing.
     So at a context the most that fits without them is the most that can fit, and a candidate between two contexts has
@@ -44,10 +46,13 @@ def least_cost(search: Search) -> float:
     if not pairs:
         return float("inf")
     contexts = _contexts(search)
+    steps = [(contexts[0], contexts[-1])]
+    if not roughly:
+        steps = list(zip(contexts, (*contexts[1:], contexts[-1]), strict=True))
     smallest = min(pairs, key=lambda pair: search.evaluator.cache_bytes(search.chain(pair, contexts[-1], None).make(0)))
     found = float("inf")
     top: int | None = None
-    for n_ctx, longer in zip(contexts, (*contexts[1:], contexts[-1]), strict=True):
+    for n_ctx, longer in steps:
         top = _most_on_gpu(search, smallest, n_ctx, top)
         if top is None:
             break  # nothing longer fits either

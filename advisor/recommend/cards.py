@@ -77,18 +77,26 @@ def recommend_on(
             known = min((one.cost for one in tried), default=known)
         return Team(devices, search_on(devices), search_on(devices).run(known))
 
-    def bound(devices: tuple[Device, ...]) -> float:
+    def bound(devices: tuple[Device, ...], *, roughly: bool = False) -> float:
         evaluator = search_on(devices).evaluator
         one = pooled(evaluator.host, evaluator.budget, evaluator.read_rates)
-        return least_cost(search_on(one.devices)) if one is not None else 0.0
+        return least_cost(search_on(one.devices), roughly=roughly) if one is not None else 0.0
+
+    def beyond(least: float) -> bool:
+        return any(one.cost <= least for one in tried if one.found.pool)
 
     by_number = pinned.tensor_split or pinned.main_gpu or pinned.split_mode or pinned.tensor_overrides
     if len(host.devices) > 1 and not by_number and pinned.n_gpu_layers != 0:
         teams = [(device,) for device in distinct(host.devices)] + groups(host.devices) + [host.devices]
-        bounds = {team: bound(team) for team in teams}
+        bounds = {team: bound(team, roughly=True) for team in teams}
+        known = list(bounds.values())
+        rough = {team for team, least in bounds.items() if known.count(least) == 1}  # enough to tell it from others
+        bounds |= {team: bound(team) for team in teams if team not in rough}
         for team in sorted(teams, key=lambda team: (bounds[team], len(team))):
-            if any(one.cost <= bounds[team] for one in tried if one.found.pool):
+            if beyond(bounds[team]):
                 break
+            if tried and team in rough and beyond(bound(team)):
+                continue
             if bounds[team] == float("inf"):  # nothing can fit
                 search = search_on(team)
                 tried.append(Team(team, search, Found((), search.floor, search.ceiling)))

@@ -59,6 +59,8 @@ class Evaluator:
         )  # fmt: skip
         self._judged: dict[RequestedSettings, Judged] = {}
         self._least: dict[RequestedSettings, Judged] = {}
+        self._drawn: dict[RequestedSettings, tuple[int, Judged]] = {}
+        self._shared_out: dict[RequestedSettings, RequestedSettings] = {}
         self._resolved: dict[RequestedSettings, RunSettings] = {}
         self._room: dict[RequestedSettings, list[int]] = {}
         self._expert_kinds: Mapping[int, tuple[str, ...]] | None = None
@@ -99,11 +101,17 @@ class Evaluator:
     def sketch(self, request: RequestedSettings) -> Judged:
         """As `judge`, with compute buffers between those of earlier candidates: to find where to look."""
         known = self._judged.get(request)
-        if known is None:
+        if known is not None:
+            return known
+        n_known = self._planner.compute.n_known
+        drawn_at, drawn = self._drawn.get(request, (-1, None))
+        # what is loaded beside the model has anchors of its own
+        if drawn is None or drawn_at != n_known or self._beside is not None or request.spec_type:
             self._n_sketched += 1
             plan = self._planner.plan(self._resolve(request), exact=False)
-            known = Judged(request, plan, shortfalls(plan, self.budget))
-        return known
+            drawn = Judged(request, plan, shortfalls(plan, self.budget))
+            self._drawn[request] = (self._planner.compute.n_known, drawn)
+        return drawn
 
     def far_over(self, request: RequestedSettings) -> bool:
         """Whether a sketch is over by more than it can be wrong: by half of the compute buffers that it draws.
@@ -142,6 +150,12 @@ class Evaluator:
 
         The engine's own split goes by free memory alone: it forgets compute buffers, and blocks without experts.
         """
+        dealt = self._shared_out.get(request)
+        if dealt is None:
+            dealt = self._shared_out[request] = self._share_out(request)
+        return dealt
+
+    def _share_out(self, request: RequestedSettings) -> RequestedSettings:
         settings = self._resolve(request)
         whole = settings.n_gpu_layers > self.spec.n_layer_all
         experts = settings.n_cpu_moe > 0 or bool(settings.tensor_overrides)
