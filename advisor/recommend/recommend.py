@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from advisor.recommend.cache_notes import safety_notes
+from advisor.recommend.cache_notes import pair_note, safety_notes
 from advisor.recommend.contexts import context_table
 from advisor.recommend.evaluate import Evaluator, Judged
 from advisor.recommend.explain import alternatives, fixes, reasons, rejected, summarize, verdict_of
@@ -52,7 +52,8 @@ def recommend_found(
         evaluator.spec, evaluator.engine, wishes.pinned, best.judged.plan, evaluator.budget, best.speed, policy
     )
     backends = [device.backend for device in evaluator.host.devices]
-    notes += safety_notes(search.cache_rows, best.judged.plan.settings, backends)
+    notes += safety_notes(search.cache_rows, best.judged.plan, backends)
+    notes += pair_note(evaluator, best.judged, wishes.pinned)
     if evaluator.beside is not None or best.judged.plan.settings.beside.mtp:
         from advisor.recommend.beside_notes import beside_notes
 
