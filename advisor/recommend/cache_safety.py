@@ -44,7 +44,7 @@ def rows_for(
             row["factor"],
             row["text"],
             row.get("mixed", False),
-        )  # fmt: skip
+        )
         for row in rows
         if ("backends" not in row or not used.isdisjoint(row["backends"]))
         and ("architectures" not in row or spec.architecture in row["architectures"])

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 from advisor.host import HostSnapshot
 from advisor.recommend.evaluate import Judged
 from advisor.recommend.recommendation import Fix, Recommendation
-from advisor.recommend.rungs import context_of, rate_of, where, wish_of
+from advisor.recommend.rungs import context_of, rate_of, where
 from advisor.recommend.said import Said, capital, say, sentence
 from advisor.recommend.search import Ranked, Search, Wishes
 from advisor.recommend.steps import Step
-from advisor.recommend.words import cache_name
+from advisor.recommend.whole import whole_request
+from advisor.recommend.words import cache_name, saved_on
 from advisor.records import NamedTuple
 from advisor.units import MIB
 
@@ -111,11 +112,13 @@ class Cures:
 
     def _next(self, held: Mapping[str, int]) -> Said | None:
         """How little of it the next layer or block of experts lacks."""
-        steps = [step for step in self._steps if step.code in ("layers", "experts")]
+        steps = [step for step in self._steps if step.code in ("layers", "experts")]  # experts come first
         step = next((one for one in steps if one.place.over_bytes <= held.get(one.place.device, 0)), None)
         if step is None:
             return None
-        what = "one more layer" if step.code == "layers" else "the experts of one more block"
+        part = step.said.figures.get("block") is not None
+        more = "some more experts" if part else "the experts of one more block"
+        what = "one more layer" if step.code == "layers" else more
         return say(f"{{over_bytes}} of that is enough for {what}", over_bytes=step.place.over_bytes)
 
     def _host_programs(self) -> Cure | None:
@@ -142,8 +145,7 @@ class Cures:
     def _wired_limit(self) -> Cure | None:
         """Metal's share of the memory that it has in common with the CPU."""
         evaluator, chosen = self._search.evaluator, self._answer.chosen
-        wish = wish_of(self._search)._replace(n_ctx=chosen.plan.settings.n_ctx)
-        judged = self._search.judge(wish)
+        judged = self._search.judge(whole_request(evaluator, chosen.request, self._search.wishes.pinned))
         limits = zip(evaluator.host.devices, evaluator.budget.devices, judged.plan.devices, strict=True)
         over = [(device, limit, plan) for device, limit, plan in limits if plan.planned_bytes > limit.usable_bytes]
         if len(over) != 1 or over[0][0].backend != "metal" or any(short.device == "host" for short in judged.shorts):
@@ -179,9 +181,14 @@ class Cures:
         if now is None:
             return None
         change = "-ctk q8_0 -ctv q8_0"
-        f16 = search.evaluator.cache_bytes(chosen.request)
-        saves = f16 - search.evaluator.cache_bytes(chosen.request._replace(cache_type_k="q8_0", cache_type_v="q8_0"))
-        said = say("{change} saves {saves_bytes} of cache", change=change, saves_bytes=saves)
+        fix = next((fix for fix in self._answer.fixes if fix.change == change), None)
+        if fix is not None:
+            saves, where = fix.saves_bytes, saved_on(fix.device)
+        else:
+            small = chosen.request._replace(cache_type_k="q8_0", cache_type_v="q8_0")
+            saves = search.evaluator.cache_bytes(chosen.request) - search.evaluator.cache_bytes(small)
+            where = "of cache"
+        said = say("{change} saves {saves_bytes} {where}", change=change, saves_bytes=saves, where=where)
         told = sentence(said, self._then(again, now), self._quality("q8_0"))
         return Cure("cache", change, saves, now.judged.fits, now.judged, told)
 
@@ -229,8 +236,9 @@ class Cures:
                         capital(sentence(say(text, saves_bytes=fix.saves_bytes))))  # fmt: skip
         alone = "" if fix.enough else ", not enough alone"
         costs = "{lost_n_ctx} tokens less context" if fix.lost_n_ctx else "{costs}"
-        said = say(f"{{change}} saves {{saves_bytes}}, at the price of {costs}{alone}", change=fix.change,
-                   saves_bytes=fix.saves_bytes, costs=fix.costs, lost_n_ctx=fix.lost_n_ctx)  # fmt: skip
+        said = say(f"{{change}} saves {{saves_bytes}} {{where}}, at the price of {costs}{alone}", change=fix.change,
+                   saves_bytes=fix.saves_bytes, where=saved_on(fix.device), costs=fix.costs,
+                   lost_n_ctx=fix.lost_n_ctx)  # fmt: skip
         return Cure("setting", fix.change, fix.saves_bytes, fix.enough, None, sentence(said))
 
 

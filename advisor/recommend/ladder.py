@@ -26,7 +26,7 @@ from advisor.recommend.said import Said, capital, say, sentence
 from advisor.recommend.search import Search
 from advisor.recommend.solve import everywhere, settle
 from advisor.recommend.steps import Step
-from advisor.recommend.words import cache_name
+from advisor.recommend.words import cache_name, moved_text
 from advisor.settings import RequestedSettings
 from advisor.speed import Speed
 
@@ -79,6 +79,7 @@ class Walk:
                 self._fewer_cards()
             if last and not moved and code == "context":
                 self._fewer_layers(wish)
+                self._dealt_otherwise()
             if last and all(one != "micro_batch" for one, _ in knobs):
                 self._smaller_batch(at, code)
             at = at._replace(**{name: getattr(target, name) for name in names})
@@ -94,6 +95,8 @@ class Walk:
         if not knobs or knobs[-1][0] != "micro_batch" or not self._larger(wish):
             return knobs
         at = wish
+        if self._search.judge(at).fits:  # there was room at once: all else makes room for it
+            return [knobs[-1], *knobs[:-1]]
         for number, (_, names) in enumerate(knobs[:-1]):
             at = at._replace(**{name: getattr(target, name) for name in names})
             if self._search.judge(at).fits:
@@ -181,7 +184,8 @@ class Walk:
         if its > mine * _SAME:
             return say("a turn takes {turn_s}, with the choice {chosen_turn_s}", turn_s=its, chosen_turn_s=mine)
         enough = search.comfortable // search.slots
-        if self._chosen.plan.settings.n_ctx >= search.comfortable:
+        n_ctx = self._chosen.plan.settings.n_ctx
+        if judged.plan.settings.n_ctx > n_ctx >= search.comfortable:
             words = "{comfortable_n_ctx} tokens are enough for {intent}"
             return say(words, comfortable_n_ctx=enough, intent=search.intent.name)
         percent = round(100 * (search.cost(judged) / search.cost(self._chosen) - 1))
@@ -228,6 +232,19 @@ class Walk:
         (layers, a), (context, b) = where(search, judged), context_of(judged)
         self._add("layers", judged, say(f"{context} with {layers}", **a, **b), outcome(search, judged),
                   self._not_taken(judged))  # fmt: skip
+
+    def _dealt_otherwise(self) -> None:
+        """The longest context with everything on the GPUs, where the choice rather keeps more on the faster ones."""
+        search, settings = self._search, self._chosen.plan.settings
+        if not search.unequal or search.wishes.pinned.n_ctx is not None:
+            return
+        judged = search.everything_on_gpu((settings.cache_type_k, settings.cache_type_v), self._chosen.request.n_ubatch)
+        if judged is None or not judged.fits or judged.plan.settings.n_ctx <= settings.n_ctx:
+            return
+        context, values = context_of(judged)
+        moved = moved_text(self._chosen, judged)
+        what = say(context + (" with {moved} than the choice" if moved else ""), **values, moved=moved)
+        self._add("context", judged, what, outcome(search, judged), self._not_taken(judged))
 
     def _smaller_batch(self, at: RequestedSettings, code: str) -> None:
         """What a smaller micro-batch would do instead of the last concession, `code`; `at`: what was tried before it.

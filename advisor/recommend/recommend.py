@@ -69,7 +69,7 @@ def recommend_found(
     if beyond_memory(evaluator, best):
         from advisor.recommend.overflow import overflow_notes
 
-        notes = [*overflow_notes(evaluator, best.judged, best.speed), *notes]
+        notes = [*overflow_notes(evaluator, best.judged, best.speed, wishes.pinned), *notes]
     settings = best.judged.plan.settings
     per_slot = settings.n_ctx if settings.kv_unified else settings.n_ctx_seq
     if fits and wishes.min_n_ctx and per_slot < wishes.min_n_ctx:
@@ -90,7 +90,7 @@ def recommend_found(
         contexts=contexts,
         alternatives=tuple(alternatives(search, found, best)) if fits else (),
         rejected=tuple(rejected(search, best)) if fits else (),
-        reasons=tuple(reasons(search, best)) if fits else (),
+        reasons=tuple(reasons(search, best, found.pool)) if fits else (),
         fixes=tuple(changes),
         warnings=tuple(notes),
         summary=summarize(evaluator.spec, best.judged, best.speed, verdict),

@@ -100,7 +100,7 @@ def _why_off(engine: EngineSpec, plan: MemoryPlan, budget: Budget) -> str:
     """Why flash attention is off although nobody asked for that."""
     keys, values = plan.settings.cache_type_k, plan.settings.cache_type_v
     if keys != values and any(engine.backends[limit.backend].equal_cache_types for limit in budget.devices):
-        return f"Flash attention turns itself off, since this build has no kernel for keys in {keys} and values in {values}"
+        return f"Flash attention turns itself off: this build has no kernel for keys in {keys} and values in {values}"
     return "Flash attention turns itself off for this model on this device"
 
 
@@ -175,7 +175,8 @@ def _offload_warnings(spec: ModelSpec, plan: MemoryPlan, policy: Policy, speed: 
         notes.append(
             Note(
                 "dense_on_cpu",
-                f"{share:.0%} of the weights are read from system memory for every token, which sets the pace.",
+                f"{share:.0%} of the weights are read from system memory by the CPU for every token"
+                + (", which sets the pace." if speed.bound_by == "ram bandwidth" else "."),
                 "policy.toml: warnings.dense_cliff_share",
             )
         )

@@ -37,7 +37,8 @@ def test_every_row_names_known_things_and_its_source():
     ("model", "backend", "build", "there", "absent"),
     [
         ("llama3-8b", "cuda", 11434, {"cuda_compiled_types", "cuda_other_types"}, {"qwen2_keys", "sycl"}),
-        ("llama3-8b", "cuda", 10434, {"cuda_mixed_before", "cuda_other_types_before"}, {"cuda_mixed", "cuda_other_types"}),
+        ("llama3-8b", "cuda", 10434, {"cuda_mixed_before", "cuda_other_types_before"}, {"cuda_mixed"}),
+        ("llama3-8b", "cuda", 10434, {"cuda_mixed_before"}, {"cuda_other_types"}),
         ("llama3-8b", "rocm", 11434, {"cuda_mixed"}, {"cuda_mixed_before", "cuda_other_types_before"}),
         ("gemma3-12b", "cuda", 9000, {"cuda_head_256_before"}, set()),  # heads of 256
         ("gemma3-12b", "cuda", 10434, set(), {"cuda_head_256_before"}),
