@@ -17,6 +17,7 @@ from advisor.units import MIB
 
 if TYPE_CHECKING:
     from advisor.quants.rules import QuantRules
+    from advisor.recommend.smaller import Smaller
 
 _WORTH = 1.01  # cheaper by less for the intent is not worth a word
 SearchIn = Callable[[HostSnapshot, Wishes], Search]
@@ -46,7 +47,7 @@ class Cures:
 
     def all(self) -> tuple[Cure, ...]:
         """What costs nothing first, money last."""
-        found = [self._programs(), self._host_programs(), self._wired_limit(), self._cache(), self._quantization()]
+        found = [self._programs(), self._host_programs(), self._wired_limit(), self._cache(), *self._quantizations()]
         known = {cure.change for cure in found if cure is not None}
         rest = [
             self._fix(fix) for fix in self._answer.fixes if fix.change not in known and "a file in" not in fix.change
@@ -192,24 +193,26 @@ class Cures:
         told = sentence(said, self._then(again, now), self._quality("q8_0"))
         return Cure("cache", change, saves, now.judged.fits, now.judged, told)
 
-    def _quantization(self) -> Cure | None:
-        """The largest smaller quantization that is all on the GPUs, or fits at all; if that loses much, the next."""
-        from advisor.quants.quality import weights_loss
-        from advisor.recommend.smaller import Ladder, smaller_quantizations
+    def _quantizations(self) -> list[Cure]:
+        """The largest smaller quantizations that fit at all, and that are all on the GPUs; where none is, the next."""
+        from advisor.recommend.smaller import Ladder, enough_alone, smaller_quantizations
 
         search, answer, rules = self._search, self._answer, self._quants()
         full, settings = answer.verdict == "full", answer.chosen.plan.settings
         if full and settings.n_ctx >= search.ceiling and settings.cache_type_k == "f16":
-            return None  # nothing is left to want
+            return []  # nothing is left to want
         best = Ranked(answer.chosen, answer.speed, 0.0)
         found = smaller_quantizations(search, best, answer.chosen.fits, rules)
-        ladder = Ladder(search, best, rules)
-        full = answer.verdict == "full"
-        one = (
-            (found.full if not full else None) or found.fits or (ladder.look(ladder.names[0]) if ladder.names else None)
-        )
-        if one is None:
-            return None
+        enough = enough_alone(found, answer.chosen.fits) if not full else ()
+        if not enough:
+            ladder = Ladder(search, best, rules)
+            enough = (ladder.look(ladder.names[0]),) if ladder.names else ()
+        return [self._quantization(one, rules) for one in enough]
+
+    def _quantization(self, one: "Smaller", rules: "QuantRules") -> Cure:
+        from advisor.quants.quality import weights_loss
+
+        search, full = self._search, self._answer.verdict == "full"
         saves = sum(tensor.n_bytes for tensor in search.spec.tensors) - one.weights_bytes
         said = say("as {name} the same model saves {saves_bytes} of weights", name=one.name, saves_bytes=saves)
         layers, a = where(
@@ -224,8 +227,9 @@ class Cures:
             more = (new.perplexity_more or 0.0) - (old.perplexity_more or 0.0)
             text = "published perplexity {perplexity} more than {than} on {of}"
             loss = say(text, perplexity=round(more, 4), than=old.of, of=new.model)
-        return Cure("quantization", f"a file in {one.name}", saves, one.judged.fits and (one.full or full), one.judged,
-                    capital(sentence(said, then, loss)))  # fmt: skip
+        enough = one.judged.fits and (one.full or full or not self._answer.chosen.fits)
+        told = capital(sentence(said, then, loss))
+        return Cure("quantization", f"a file in {one.name}", saves, enough, one.judged, told)
 
     def _fix(self, fix: Fix) -> Cure:
         """What the answer itself names."""

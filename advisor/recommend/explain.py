@@ -222,11 +222,11 @@ def rejected(search: Search, best: Ranked) -> list[Rejected]:
 
 
 def fixes(
-    search: Search, best: Judged, verdict: str, contexts: ContextTable, smaller: Smaller | None = None
+    search: Search, best: Judged, verdict: str, contexts: ContextTable, smaller: Sequence[Smaller] = ()
 ) -> list[Fix]:
     """Single changes towards having everything on the GPU (or fitting at all): what is enough first, cheap first.
 
-    `smaller`: a quantization that would do.
+    `smaller`: quantizations that would do, the one that loses least first.
     """
     if verdict == "full" or (verdict == "cpu" and best.fits):
         return []
@@ -255,12 +255,12 @@ def fixes(
         offer("-np 1", wished._replace(n_parallel=1), "one conversation at a time")
     if settings.n_ubatch > 256:
         offer("-ub 256", wished._replace(n_ubatch=256), "slower reading of the prompt")
-    if smaller is not None:
-        rate = smaller.speed.decode_tokens_per_s.value
-        saves = sum(tensor.n_bytes for tensor in search.spec.tensors) - smaller.weights_bytes
-        loses = "some" if smaller.bits_per_weight >= search.policy.warnings["much_loss_below_bits"] else "much"
-        costs = f"loses {loses} quality, {pace_text(smaller.speed)}"
-        out.append(Fix(f"a file in {smaller.text}", saves, costs, True, rate))
+    for one in smaller:
+        rate = one.speed.decode_tokens_per_s.value
+        saves = sum(tensor.n_bytes for tensor in search.spec.tensors) - one.weights_bytes
+        loses = "some" if one.bits_per_weight >= search.policy.warnings["much_loss_below_bits"] else "much"
+        costs = f"loses {loses} quality, {pace_text(one.speed)}"
+        out.append(Fix(f"a file in {one.text}", saves, costs, True, rate))
     if over and place != "host":
         out.append(Fix(f"a card with {format_bytes(over)} more memory", over, "money", True))
     if verdict == "does_not_fit" and best.shorts and best.shorts[0].device == "host":

@@ -61,11 +61,11 @@ def recommend_found(
     smaller = None
     wide = whole or search
     if quants is not None and verdict != "full" and (wide.evaluator.host.devices or not fits):
-        from advisor.recommend.smaller import smaller_notes, smaller_quantizations
+        from advisor.recommend.smaller import enough_alone, smaller_notes, smaller_quantizations
 
         smaller = smaller_quantizations(wide, best, fits, quants())
         notes = [*smaller_notes(wide, smaller, best), *notes]
-    changes = fixes(search, best.judged, verdict, contexts, smaller.full or smaller.fits if smaller else None)
+    changes = fixes(search, best.judged, verdict, contexts, enough_alone(smaller, fits) if smaller else ())
     if beyond_memory(evaluator, best):
         from advisor.recommend.overflow import overflow_notes
 
