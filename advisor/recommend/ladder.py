@@ -98,9 +98,9 @@ class Walk:
         if self._search.judge(at).fits:  # there was room at once: all else makes room for it
             return [knobs[-1], *knobs[:-1]]
         for number, (_, names) in enumerate(knobs[:-1]):
-            at = at._replace(**{name: getattr(target, name) for name in names})
             if self._search.judge(at).fits:
-                return [*knobs[: number + 1], knobs[-1], *knobs[number + 1 : -1]]
+                return [*knobs[:number], knobs[-1], *knobs[number:-1]]
+            at = at._replace(**{name: getattr(target, name) for name in names})
         return knobs
 
     def _larger(self, wish: RequestedSettings) -> bool:
@@ -148,6 +148,10 @@ class Walk:
                        before=cache_name(before.judged), **amounts)  # fmt: skip
         if code == "context":
             (new, a), (old, b) = context_of(judged), context_of(before.judged, "n_ctx_before")
+            if before.judged.fits:  # given up for speed: faster cards get more layers
+                turns = {"turn_s": judged, "before_turn_s": before.judged}
+                b |= {name: self._speed(one).turn_seconds.value for name, one in turns.items()}
+                effect = "a turn takes {turn_s} instead of {before_turn_s}"
             return say(f"{new} instead of {old.partition(' ')[0]}: {effect}", **a, **b, **amounts)
         old_speed, new_speed = (self._speed(one) for one in (before.judged, judged))
         if code == "micro_batch":

@@ -96,10 +96,13 @@ def test_the_same_settings_are_never_said_to_need_two_things(text):
 
 @pytest.mark.parametrize("text", CASES)
 def test_nothing_is_given_up_once_it_fits_but_for_a_larger_micro_batch(text):
-    _, _, why = told(text)
+    _, search, why = told(text)
     way = [rung for rung in why.rungs if rung.taken]
     for before, rung in pairwise(way):
         if before.judged.fits and rung.code not in ("cards", "wish") and told(text).answer.verdict != "cpu":
+            if search.unequal and rung.code == "context":  # with less of it more layers are on the faster card
+                assert rung.said.figures["turn_s"] < rung.said.figures["before_turn_s"]
+                continue
             assert rung.code == "micro_batch"  # on the CPU the context stays short, since all else needs that memory
 
 
