@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from advisor.model.spec import ModelSpec
     from advisor.planner import Planner
     from advisor.quants.rules import QuantRules
-    from advisor.recommend.evaluate import Judged
     from advisor.recommend.policy import Intent
     from advisor.recommend.recommendation import Recommendation
     from advisor.recommend.rungs import Place
@@ -62,7 +61,8 @@ def explained_shape(why: Explained) -> dict[str, Any]:
                 "code": rung.code,
                 "taken": rung.taken,
                 "fits": rung.judged.fits,
-                "settings": _settings_shape(rung.judged),
+                "settings": shapes.settings_shape(rung.judged.plan),
+                "devices": [device.id for device in rung.judged.plan.devices],
                 "places": [_place_shape(place) for place in rung.places],
                 "speed": shapes.speed_shape(rung.speed) if rung.speed is not None else None,
                 **_said_shape(rung.said),
@@ -72,7 +72,7 @@ def explained_shape(why: Explained) -> dict[str, Any]:
         "next_steps": [
             {
                 "code": step.code,
-                "settings": _settings_shape(step.judged),
+                "settings": shapes.settings_shape(step.judged.plan),
                 **_place_shape(step.place),
                 **_said_shape(step.said),
             }
@@ -84,20 +84,13 @@ def explained_shape(why: Explained) -> dict[str, Any]:
                 "change": cure.change,
                 "saves_bytes": cure.saves_bytes,
                 "enough": cure.enough,
-                "settings": _settings_shape(cure.judged) if cure.judged is not None else None,
+                "settings": shapes.settings_shape(cure.judged.plan) if cure.judged is not None else None,
                 **_said_shape(cure.said),
             }
             for cure in why.cures
         ],
         "friend": _said_shape(why.friend),
     }
-
-
-def _settings_shape(judged: Judged) -> dict[str, Any]:
-    """Settings with the GPUs that they are for, which may be fewer than the answer's."""
-    from advisor.cli import shapes
-
-    return {**shapes.settings_shape(judged.plan), "devices": [device.id for device in judged.plan.devices]}
 
 
 def _place_shape(place: Place) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from advisor.recommend.said import Said, capital, say, sentence
 from advisor.recommend.search import Search
 from advisor.recommend.solve import everywhere, settle
 from advisor.recommend.steps import Step
-from advisor.recommend.words import cache_name, moved_text
+from advisor.recommend.words import cache_name, moves
 from advisor.settings import RequestedSettings
 from advisor.speed import Speed
 
@@ -95,8 +95,6 @@ class Walk:
         if not knobs or knobs[-1][0] != "micro_batch" or not self._larger(wish):
             return knobs
         at = wish
-        if self._search.judge(at).fits:  # there was room at once: all else makes room for it
-            return [knobs[-1], *knobs[:-1]]
         for number, (_, names) in enumerate(knobs[:-1]):
             if self._search.judge(at).fits:
                 return [*knobs[:number], knobs[-1], *knobs[number:-1]]
@@ -246,8 +244,12 @@ class Walk:
         if judged is None or not judged.fits or judged.plan.settings.n_ctx <= settings.n_ctx:
             return
         context, values = context_of(judged)
-        moved = moved_text(self._chosen, judged)
-        what = say(context + (" with {moved} than the choice" if moved else ""), **values, moved=moved)
+        moved = moves(self._chosen, judged)
+        if moved:
+            counts = {f"n_more_{number}": more for number, (more, _) in enumerate(moved)}
+            names = [f"{{n_more_{number}}} on {device}" for number, (_, device) in enumerate(moved)]
+            context, values = f"{context} with more layers than the choice: {' and '.join(names)}", {**values, **counts}
+        what = say(context, **values)
         self._add("context", judged, what, outcome(search, judged), self._not_taken(judged))
 
     def _smaller_batch(self, at: RequestedSettings, code: str) -> None:

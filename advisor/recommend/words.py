@@ -43,14 +43,20 @@ def gpus_text(judged: Judged) -> str:
     return "the GPU" if count == 1 else f"{count} GPUs"
 
 
+def moves(chosen: Judged, other: Judged) -> list[tuple[int, str]]:
+    """How many layers another plan has more than the chosen one, and on which GPU, for each that has more."""
+    pairs = [
+        (other.plan.placement.count(index) - chosen.plan.placement.count(index), device.id)
+        for index, device in enumerate(chosen.plan.devices)
+    ]
+    return [(more, device) for more, device in pairs if more > 0]
+
+
 def moved_text(chosen: Judged, other: Judged) -> str:
-    """The layers that another plan has more of on GPUs than the chosen one: 5 more layers on CUDA1; "" = none."""
-    parts = []
-    for index, device in enumerate(chosen.plan.devices):
-        more = other.plan.placement.count(index) - chosen.plan.placement.count(index)
-        if more > 0:
-            parts.append(f"{more} more layer{'s' if more > 1 else ''} on {device.id}")
-    return " and ".join(parts)
+    """The same in words: 5 more layers on CUDA1; "" where there are none."""
+    return " and ".join(
+        f"{more} more layer{'s' if more > 1 else ''} on {device}" for more, device in moves(chosen, other)
+    )
 
 
 def experts_text(judged: Judged) -> str:

@@ -94,7 +94,7 @@ def test_hostile_names_are_printed_clean(tmp_path):
     answer = advisor("recommend", path, *ASKED[2:], "--explain")
     assert (answer.status, answer.err) == (0, "")
     assert "\x1b" not in answer.out
-    assert "evil {n_ctx} [31m{0} runs whole" in answer.out
+    assert "evil {n_ctx} ?[31m{0} runs whole" in answer.out
 
 
 def test_it_is_not_loaded_unasked():
