@@ -190,9 +190,14 @@ class Walk:
         if judged.plan.settings.n_ctx > n_ctx >= search.comfortable:
             words = "{comfortable_n_ctx} tokens are enough for {intent}"
             return say(words, comfortable_n_ctx=enough, intent=search.intent.name)
-        percent = round(100 * (search.cost(judged) / search.cost(self._chosen) - 1))
+        ratio = search.cost(judged) / search.cost(self._chosen)
+        percent = round(100 * (ratio - 1))
         if percent < 1:
             return None
+        if ratio >= 2:
+            return say(
+                "all in all {times} times as dear for {intent}", times=round(ratio, 1), intent=search.intent.name
+            )
         return say("all in all {percent} % dearer for {intent}", percent=percent, intent=search.intent.name)
 
     def _other_cache(self, wish: RequestedSettings) -> None:
