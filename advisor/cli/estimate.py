@@ -35,6 +35,8 @@ def command(words: tuple[str, ...], **values: Any) -> int:
     """Memory and speed of exactly these settings; what is not given has the engine's default."""
     from advisor.cli.judge_settings import judge_settings, not_used
     from advisor.memory.unused import unused_settings
+    from advisor.recommend.cache_notes import pair_note, safety_notes
+    from advisor.recommend.cache_safety import rows_for
     from advisor.recommend.explain import summarize, verdict_of
     from advisor.recommend.overflow import overflow_notes
     from advisor.recommend.recommendation import Note
@@ -49,6 +51,9 @@ def command(words: tuple[str, ...], **values: Any) -> int:
     speed = found.evaluator.when_full(judged, found.evaluator.speed(judged, intent))
     verdict = verdict_of(judged, judged.fits)
     notes = [*found.notes, *warnings(spec, engine, request, judged.plan, budget, speed, policy)]
+    backends = [device.backend for device in host.devices]
+    notes += safety_notes(rows_for(policy.cache_safety, spec, engine, backends), judged.plan, backends)
+    notes += pair_note(found.evaluator, judged, request)
     if found.evaluator.beside is not None or judged.plan.settings.beside.mtp:
         from advisor.recommend.beside_notes import beside_notes
 

@@ -62,6 +62,7 @@ def explained_shape(why: Explained) -> dict[str, Any]:
                 "taken": rung.taken,
                 "fits": rung.judged.fits,
                 "settings": shapes.settings_shape(rung.judged.plan),
+                "devices": [device.id for device in rung.judged.plan.devices],
                 "places": [_place_shape(place) for place in rung.places],
                 "speed": shapes.speed_shape(rung.speed) if rung.speed is not None else None,
                 **_said_shape(rung.said),

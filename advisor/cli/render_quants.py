@@ -15,7 +15,7 @@ from advisor.quants.rules import QuantRules
 from advisor.recommend.by_quantization import cache_sizes
 from advisor.recommend.recommendation import Note
 from advisor.recommend.warn import warnings
-from advisor.recommend.words import pace_text
+from advisor.recommend.words import gpus_text, pace_text
 from advisor.units import format_bytes
 
 _NEEDS_IMATRIX = "i"
@@ -62,7 +62,7 @@ def _summary(table: Table, best: Row | None, spec: ModelSpec) -> str:
         return f"No quantization fits at {table.n_ctx:,} tokens."
     fit = best.fit
     if fit.verdict == "full":
-        where = "the GPU" if len(fit.judged.plan.devices) == 1 else f"{len(fit.judged.plan.devices)} GPUs"
+        where = gpus_text(fit.judged)
         reach = f"up to {fit.max_n_ctx:,} tokens, " if fit.max_n_ctx else ""
         why = "loses least" if best.quality is not None else "is the largest"
         return f"{_sized(best)} {why} of those that fit {where} whole: {reach}{_pace(best, spec)}."

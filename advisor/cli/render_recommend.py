@@ -9,6 +9,7 @@ from advisor.memory.engine_spec import EngineSpec
 from advisor.model.spec import ModelSpec
 from advisor.recommend.contexts import ContextTable
 from advisor.recommend.recommendation import Recommendation
+from advisor.recommend.words import saved_on
 from advisor.units import format_bytes
 
 _COLORS = {"full": "green", "cpu": "green", "partial": "yellow", "does_not_fit": "red"}
@@ -37,7 +38,9 @@ def render_recommendation(
         for other in answer.alternatives:
             lines += screen.wrap(f"{other.label}: {other.why}", "    ", f"  {bullet} ")
     if answer.fixes:
-        lines += ["", screen.paint("What would help", "bold")]
+        place = next((fix.device for fix in answer.fixes if fix.device), "")
+        basis = f"; settings save that {saved_on(place)}" if place else ""
+        lines += ["", screen.paint("What would help", "bold") + basis]
         for fix in answer.fixes[:6]:
             enough = "" if fix.enough else ", not enough alone"
             text = f"{fix.change} saves {format_bytes(fix.saves_bytes)} ({fix.costs}{enough})"

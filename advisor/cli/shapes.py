@@ -226,7 +226,13 @@ def recommendation_shape(answer: Recommendation, host: HostSnapshot) -> dict[str
         ],
         "reasons": [{"code": note.code, "text": note.text, "rule": note.rule} for note in answer.reasons],
         "cheapest_fixes": [
-            {"change": fix.change, "saves_bytes": fix.saves_bytes, "costs": fix.costs, "enough": fix.enough}
+            {
+                "change": fix.change,
+                "saves_bytes": fix.saves_bytes,
+                "device": fix.device or None,
+                "costs": fix.costs,
+                "enough": fix.enough,
+            }
             for fix in answer.fixes
         ],
         "contexts": contexts_shape(answer.contexts),

@@ -5,31 +5,67 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from advisor.ggml_types import BY_NAME
-from advisor.recommend.cache_safety import CacheRow
+from advisor.memory.types import MemoryPlan
+from advisor.recommend.cache_safety import CacheRow, runs_cache
+from advisor.recommend.evaluate import Evaluator, Judged
 from advisor.recommend.recommendation import Note
-from advisor.settings import RunSettings
+from advisor.settings import RequestedSettings
+from advisor.units import format_bytes
+
+_KERNELS = ("slow_prefill", "slow_decode", "on_cpu", "unknown")  # effects of flash attention's kernels
 
 
-def safety_notes(rows: Iterable[CacheRow], settings: RunSettings, backends: Iterable[str]) -> list[Note]:
+def safety_notes(rows: Iterable[CacheRow], plan: MemoryPlan, backends: Iterable[str]) -> list[Note]:
     """Notes on the types of keys and values by the rows that apply, the gravest first.
 
-    A quantised type of which no row speaks is said to be unknown.
+    A quantised type of which no row speaks is said to be unknown. What is known of flash attention's kernels is told
+    where a GPU runs them.
     """
-    known = list(rows)
+    known, settings = list(rows), plan.settings
+    in_use = plan.flash_attn and (not plan.devices or any(device.cache_bytes for device in plan.devices))
+    pair = (settings.cache_type_k.lower(), settings.cache_type_v.lower())
     notes: list[tuple[float, Note]] = []
-    for kind, side in ((settings.cache_type_k.lower(), "k"), (settings.cache_type_v.lower(), "v")):
-        if not BY_NAME[kind].is_quantized or (side == "v" and kind == settings.cache_type_k.lower()):
+    mixed = [row for row in known if row.mixed and pair[0] != pair[1] and not {*pair}.isdisjoint(row.types)]
+    if in_use:
+        for row in mixed:
+            text = f"Keys in {pair[0]} with values in {pair[1]} are slow here: {row.text}."
+            notes.append((row.factor, Note(f"cache_types_mixed_{row.effect}", text, f"policy.toml: {row.name}")))
+    for kind, side in zip(pair, "kv", strict=True):
+        if not BY_NAME[kind].is_quantized or (side == "v" and kind == pair[0]):
             continue
-        mine = [row for row in known if kind in row.types and not (row.keys_only and side == "v")]
+        mine = [row for row in known if kind in row.types and not row.mixed and not (row.keys_only and side == "v")]
         for row in mine:
-            if row.effect != "fine":
-                text = f"{_subject(row, kind)}: {row.text}."
-                notes.append((row.factor, Note(f"cache_type_{row.effect}", text, f"policy.toml: {row.name}")))
+            if row.effect == "fine" or (row.effect in _KERNELS and (mixed or not in_use)):
+                continue
+            text = f"{_subject(row, kind)}: {row.text}."
+            notes.append((row.factor, Note(f"cache_type_{row.effect}", text, f"policy.toml: {row.name}")))
         if not any(row.effect != "lossy_keys" for row in mine) and backends:
             where = " and ".join(sorted(set(backends)))
             text = f"How fast a {kind} cache is with {where} is not known here."
             notes.append((0.0, Note("cache_type_unknown", text, "policy.toml: cache_safety")))
     return [note for _, note in sorted(notes, key=lambda pair: -pair[0])]
+
+
+def pair_note(evaluator: Evaluator, judged: Judged, pinned: RequestedSettings) -> list[Note]:
+    """What the other half of the cache would save in the same type, where only one was asked for in a quantised one."""
+    keys, values = pinned.cache_type_k, pinned.cache_type_v
+    kind = (keys or values or "f16").lower()
+    if (keys and values) or not BY_NAME[kind].is_quantized or pinned.flash_attn == "off":
+        return []
+    backends = [device.backend for device in evaluator.host.devices]
+    if not runs_cache(kind, evaluator.spec, evaluator.engine, backends):
+        return []
+    alike = judged.request._replace(cache_type_k=kind, cache_type_v=kind)
+    now, then = evaluator.cache_bytes(judged.request), evaluator.cache_bytes(alike)
+    if then >= now:
+        return []
+    given, other, half = ("-ctk", "-ctv", "values") if keys else ("-ctv", "-ctk", "keys")
+    price = "that is near lossless" if kind == "q8_0" else "at the price of some quality"
+    text = (
+        f"{given} {kind} alone leaves the {half} in f16: with {other} {kind} too the cache takes {format_bytes(then)} "
+        f"instead of {format_bytes(now)}, {format_bytes(now - then)} less; {price}."
+    )
+    return [Note("cache_half_quantized", text)]
 
 
 def _subject(row: CacheRow, kind: str) -> str:

@@ -15,7 +15,10 @@ from advisor.records import NamedTuple
 
 
 class CacheRow(NamedTuple):
-    """One row that applies. `factor` multiplies what the type makes of the cost; `keys_only`: values do not matter."""
+    """One row that applies. `factor` multiplies what the type makes of the cost; `keys_only`: values do not matter.
+
+    `mixed`: it speaks of keys and values that differ in type, one of them among `types`.
+    """
 
     name: str
     types: tuple[str, ...]
@@ -23,6 +26,7 @@ class CacheRow(NamedTuple):
     effect: str
     factor: float
     text: str
+    mixed: bool = False
 
 
 def rows_for(
@@ -33,7 +37,13 @@ def rows_for(
     widest = max((max(layer.head_size_k, layer.head_size_v) for layer in spec.layers if layer.has_cache), default=0)
     return tuple(
         CacheRow(
-            row["name"], tuple(row["types"]), row.get("keys_only", False), row["effect"], row["factor"], row["text"]
+            row["name"],
+            tuple(row["types"]),
+            row.get("keys_only", False),
+            row["effect"],
+            row["factor"],
+            row["text"],
+            row.get("mixed", False),
         )
         for row in rows
         if ("backends" not in row or not used.isdisjoint(row["backends"]))
@@ -47,12 +57,16 @@ def rows_for(
 def with_safety(policy: Policy, rows: Iterable[CacheRow]) -> Policy:
     """`policy` with the factors of types of keys and of values as they are where the rows apply."""
     keys, values = dict(policy.cache_factor), dict(policy.cache_factor)
+    mixed = 1.0
     for row in rows:
+        if row.mixed:
+            mixed *= row.factor
+            continue
         for kind in row.types:
             keys[kind] = keys.get(kind, 2.0) * row.factor
             if not row.keys_only:
                 values[kind] = values.get(kind, 2.0) * row.factor
-    return policy._replace(key_factor=keys, value_factor=values)
+    return policy._replace(key_factor=keys, value_factor=values, mixed_factor=mixed)
 
 
 def runs_cache(name: str, spec: ModelSpec, engine: EngineSpec, backends: Iterable[str]) -> bool:

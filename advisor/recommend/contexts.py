@@ -117,7 +117,7 @@ def context_row(
     points = {}
     for n_ctx in _ends_first(wanted):
         judged = _with_split(search, request._replace(n_ctx=n_ctx * search.slots), dealt)
-        device, need, usable = tightest(search, judged)
+        device, need, usable = _asked_about(search, judged)
         rate = search.evaluator.tokens_per_s(judged, n_ctx) if judged.fits else 0.0
         points[n_ctx] = ContextPoint(n_ctx, judged.fits, device, need, usable, round(rate, 3))
     # after the points, between which buffers are known by now
@@ -153,14 +153,28 @@ def _ends_first(values: list[int]) -> list[int]:
     return order + first
 
 
+def _places(search: Search, judged: Judged) -> list[tuple[str, int, int]]:
+    """(device id, bytes needed, bytes usable) of every GPU that is used."""
+    return [
+        (device.id, device.planned_bytes, limit.usable_bytes)
+        for device, limit in zip(judged.plan.devices, search.evaluator.budget.devices, strict=True)
+        if device.planned_bytes
+    ]
+
+
+def _least_spare(places: list[tuple[str, int, int]]) -> tuple[str, int, int]:
+    return max(places, key=lambda place: (place[1] - place[2], place[1]))
+
+
+def _asked_about(search: Search, judged: Judged) -> tuple[str, int, int]:
+    """The tightest GPU, which is what people ask about; system memory where that is lacking, or no GPU used."""
+    place, on_gpus = tightest(search, judged), _places(search, judged)
+    lacking = place[0] == "host" and place[1] > place[2]
+    return place if lacking or not on_gpus else _least_spare(on_gpus)
+
+
 def tightest(search: Search, judged: Judged) -> tuple[str, int, int]:
     """(device id or "host", bytes needed, bytes usable) of the place with the least to spare."""
     budget = search.evaluator.budget
-    places = [
-        (device.id, device.planned_bytes, limit.usable_bytes)
-        for device, limit in zip(judged.plan.devices, budget.devices, strict=True)
-        if device.planned_bytes
-    ]
     host = judged.plan.host.planned_bytes + shared_bytes(judged.plan, budget)
-    places.append(("host", host, budget.ram_usable_bytes))
-    return max(places, key=lambda place: (place[1] - place[2], place[1]))
+    return _least_spare([*_places(search, judged), ("host", host, budget.ram_usable_bytes)])

@@ -6,16 +6,18 @@ from typing import TYPE_CHECKING
 from advisor.host import HostSnapshot
 from advisor.recommend.evaluate import Judged
 from advisor.recommend.recommendation import Fix, Recommendation
-from advisor.recommend.rungs import context_of, rate_of, where, wish_of
+from advisor.recommend.rungs import context_of, rate_of, where
 from advisor.recommend.said import Said, capital, say, sentence
 from advisor.recommend.search import Ranked, Search, Wishes
 from advisor.recommend.steps import Step
-from advisor.recommend.words import cache_name
+from advisor.recommend.whole import whole_request
+from advisor.recommend.words import cache_name, saved_on
 from advisor.records import NamedTuple
 from advisor.units import MIB
 
 if TYPE_CHECKING:
     from advisor.quants.rules import QuantRules
+    from advisor.recommend.smaller import Smaller
 
 _WORTH = 1.01  # cheaper by less for the intent is not worth a word
 SearchIn = Callable[[HostSnapshot, Wishes], Search]
@@ -45,7 +47,7 @@ class Cures:
 
     def all(self) -> tuple[Cure, ...]:
         """What costs nothing first, money last."""
-        found = [self._programs(), self._host_programs(), self._wired_limit(), self._cache(), self._quantization()]
+        found = [self._programs(), self._host_programs(), self._wired_limit(), self._cache(), *self._quantizations()]
         known = {cure.change for cure in found if cure is not None}
         rest = [
             self._fix(fix) for fix in self._answer.fixes if fix.change not in known and "a file in" not in fix.change
@@ -111,11 +113,13 @@ class Cures:
 
     def _next(self, held: Mapping[str, int]) -> Said | None:
         """How little of it the next layer or block of experts lacks."""
-        steps = [step for step in self._steps if step.code in ("layers", "experts")]
+        steps = [step for step in self._steps if step.code in ("layers", "experts")]  # experts come first
         step = next((one for one in steps if one.place.over_bytes <= held.get(one.place.device, 0)), None)
         if step is None:
             return None
-        what = "one more layer" if step.code == "layers" else "the experts of one more block"
+        part = step.said.figures.get("block") is not None
+        more = "some more experts" if part else "the experts of one more block"
+        what = "one more layer" if step.code == "layers" else more
         return say(f"{{over_bytes}} of that is enough for {what}", over_bytes=step.place.over_bytes)
 
     def _host_programs(self) -> Cure | None:
@@ -142,8 +146,7 @@ class Cures:
     def _wired_limit(self) -> Cure | None:
         """Metal's share of the memory that it has in common with the CPU."""
         evaluator, chosen = self._search.evaluator, self._answer.chosen
-        wish = wish_of(self._search)._replace(n_ctx=chosen.plan.settings.n_ctx)
-        judged = self._search.judge(wish)
+        judged = self._search.judge(whole_request(evaluator, chosen.request, self._search.wishes.pinned))
         limits = zip(evaluator.host.devices, evaluator.budget.devices, judged.plan.devices, strict=True)
         over = [(device, limit, plan) for device, limit, plan in limits if plan.planned_bytes > limit.usable_bytes]
         if len(over) != 1 or over[0][0].backend != "metal" or any(short.device == "host" for short in judged.shorts):
@@ -179,30 +182,37 @@ class Cures:
         if now is None:
             return None
         change = "-ctk q8_0 -ctv q8_0"
-        f16 = search.evaluator.cache_bytes(chosen.request)
-        saves = f16 - search.evaluator.cache_bytes(chosen.request._replace(cache_type_k="q8_0", cache_type_v="q8_0"))
-        said = say("{change} saves {saves_bytes} of cache", change=change, saves_bytes=saves)
+        fix = next((fix for fix in self._answer.fixes if fix.change == change), None)
+        if fix is not None:
+            saves, where = fix.saves_bytes, saved_on(fix.device)
+        else:
+            small = chosen.request._replace(cache_type_k="q8_0", cache_type_v="q8_0")
+            saves = search.evaluator.cache_bytes(chosen.request) - search.evaluator.cache_bytes(small)
+            where = "of cache"
+        said = say("{change} saves {saves_bytes} {where}", change=change, saves_bytes=saves, where=where)
         told = sentence(said, self._then(again, now), self._quality("q8_0"))
         return Cure("cache", change, saves, now.judged.fits, now.judged, told)
 
-    def _quantization(self) -> Cure | None:
-        """The largest smaller quantization that is all on the GPUs, or fits at all; if that loses much, the next."""
-        from advisor.quants.quality import weights_loss
-        from advisor.recommend.smaller import Ladder, smaller_quantizations
+    def _quantizations(self) -> list[Cure]:
+        """The largest smaller quantizations that fit at all, and that are all on the GPUs; where none is, the next."""
+        from advisor.recommend.smaller import Ladder, enough_alone, smaller_quantizations
 
         search, answer, rules = self._search, self._answer, self._quants()
         full, settings = answer.verdict == "full", answer.chosen.plan.settings
         if full and settings.n_ctx >= search.ceiling and settings.cache_type_k == "f16":
-            return None  # nothing is left to want
+            return []  # nothing is left to want
         best = Ranked(answer.chosen, answer.speed, 0.0)
         found = smaller_quantizations(search, best, answer.chosen.fits, rules)
-        ladder = Ladder(search, best, rules)
-        full = answer.verdict == "full"
-        one = (
-            (found.full if not full else None) or found.fits or (ladder.look(ladder.names[0]) if ladder.names else None)
-        )
-        if one is None:
-            return None
+        enough = enough_alone(found, answer.chosen.fits) if not full else ()
+        if not enough:
+            ladder = Ladder(search, best, rules)
+            enough = (ladder.look(ladder.names[0]),) if ladder.names else ()
+        return [self._quantization(one, rules) for one in enough]
+
+    def _quantization(self, one: "Smaller", rules: "QuantRules") -> Cure:
+        from advisor.quants.quality import weights_loss
+
+        search, full = self._search, self._answer.verdict == "full"
         saves = sum(tensor.n_bytes for tensor in search.spec.tensors) - one.weights_bytes
         said = say("as {name} the same model saves {saves_bytes} of weights", name=one.name, saves_bytes=saves)
         layers, a = where(
@@ -217,8 +227,9 @@ class Cures:
             more = (new.perplexity_more or 0.0) - (old.perplexity_more or 0.0)
             text = "published perplexity {perplexity} more than {than} on {of}"
             loss = say(text, perplexity=round(more, 4), than=old.of, of=new.model)
-        return Cure("quantization", f"a file in {one.name}", saves, one.judged.fits and (one.full or full), one.judged,
-                    capital(sentence(said, then, loss)))  # fmt: skip
+        enough = one.judged.fits and (one.full or full or not self._answer.chosen.fits)
+        told = capital(sentence(said, then, loss))
+        return Cure("quantization", f"a file in {one.name}", saves, enough, one.judged, told)
 
     def _fix(self, fix: Fix) -> Cure:
         """What the answer itself names."""
@@ -229,8 +240,9 @@ class Cures:
                         capital(sentence(say(text, saves_bytes=fix.saves_bytes))))  # fmt: skip
         alone = "" if fix.enough else ", not enough alone"
         costs = "{lost_n_ctx} tokens less context" if fix.lost_n_ctx else "{costs}"
-        said = say(f"{{change}} saves {{saves_bytes}}, at the price of {costs}{alone}", change=fix.change,
-                   saves_bytes=fix.saves_bytes, costs=fix.costs, lost_n_ctx=fix.lost_n_ctx)  # fmt: skip
+        said = say(f"{{change}} saves {{saves_bytes}} {{where}}, at the price of {costs}{alone}", change=fix.change,
+                   saves_bytes=fix.saves_bytes, where=saved_on(fix.device), costs=fix.costs,
+                   lost_n_ctx=fix.lost_n_ctx)  # fmt: skip
         return Cure("setting", fix.change, fix.saves_bytes, fix.enough, None, sentence(said))
 
 

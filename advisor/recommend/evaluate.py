@@ -261,4 +261,5 @@ def lack(n_ctx: int, intent: Intent, policy: Policy, n_ctx_train: int) -> float:
 def lossiness(policy: Policy, cache_type_k: str, cache_type_v: str) -> float:
     """What the cache's types make of the cost."""
     keys, values = policy.key_factor or policy.cache_factor, policy.value_factor or policy.cache_factor
-    return max(keys.get(cache_type_k, 2.0), values.get(cache_type_v, 2.0))
+    worst: float = max(keys.get(cache_type_k, 2.0), values.get(cache_type_v, 2.0))
+    return worst if cache_type_k == cache_type_v else worst * policy.mixed_factor

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from advisor.model.spec import ModelSpec
+from advisor.recommend.context_reason import context_reason
 from advisor.recommend.contexts import WHOLE, ContextTable, tightest
 from advisor.recommend.engine_fit import as_good
 from advisor.recommend.evaluate import Judged
 from advisor.recommend.recommendation import Alternative, Fix, Note, Rejected
 from advisor.recommend.search import Found, Ranked, Search
-from advisor.recommend.words import cache_name, layers_text, pace_text, tokens_text
+from advisor.recommend.whole import whole_request
+from advisor.recommend.words import cache_name, gpus_text, layers_text, pace_text, tokens_text
 from advisor.speed import Speed
 from advisor.units import format_bytes
 
@@ -52,8 +55,8 @@ def summarize(spec: ModelSpec, judged: Judged, speed: Speed, verdict: str) -> st
     return f"Runs with {layers_text(spec, judged)}, {context}, {pace}."
 
 
-def reasons(search: Search, best: Ranked) -> list[Note]:
-    """Why this context, this cache, these layers, these slots."""
+def reasons(search: Search, best: Ranked, pool: Sequence[Ranked] = ()) -> list[Note]:
+    """Why this context, this cache, these layers, these slots; `pool`: what else fits."""
     spec, settings = search.spec, best.judged.plan.settings
     notes = []
     pinned = search.wishes.pinned
@@ -67,7 +70,7 @@ def reasons(search: Search, best: Ranked) -> list[Note]:
         else:
             notes.append(Note("context_trained", f"{tokens_text(settings)} is all that the model was trained for."))
     else:
-        notes.append(_context_reason(search, best))
+        notes.append(context_reason(search, best, pool))
     notes.append(_cache_reason(search, best))
     if best.judged.plan.devices and settings.n_gpu_layers:
         notes.append(
@@ -95,26 +98,12 @@ def reasons(search: Search, best: Ranked) -> list[Note]:
     alone = search.evaluator.beside is None and not settings.beside.mtp  # fit knows nothing of what is loaded beside
     n_ctx = as_good(search, best.judged) if alone and verdict_of(best.judged, True) == "full" else None
     if n_ctx is not None:
-        where = "the GPU" if len(best.judged.plan.devices) == 1 else f"{len(best.judged.plan.devices)} GPUs"
+        where = gpus_text(best.judged)
         text = f"Leaving it to the engine (--mode safe) is as good: its own fit keeps everything on {where}"
         notes.append(
             Note("engine_fit_as_good", f"{text} with {tokens_text(settings, n_ctx)}.", "llama.cpp: common/fit.cpp")
         )
     return notes
-
-
-def _context_reason(search: Search, best: Ranked) -> Note:
-    settings, rule = best.judged.plan.settings, f"policy.toml: intents.{search.intent.name}"
-    device, need, usable = tightest(search, best.judged)
-    spare = format_bytes(usable - need)
-    longer = search.evaluator.sketch(
-        search.shared(search.open_split(best.judged.request)._replace(n_ctx=settings.n_ctx + 4 * search.step))
-    )
-    if longer.fits:
-        text = f"{tokens_text(settings)} is comfortable here; more would fit ({spare} to spare), ask with -c."
-        return Note("context_comfortable", text, f"{rule}.comfortable_n_ctx")
-    text = f"{tokens_text(settings)} leaves {spare} to spare on {device}, beyond what must stay free."
-    return Note("context_limit", text, rule)
 
 
 def _cache_reason(search: Search, best: Ranked) -> Note:
@@ -234,25 +223,17 @@ def rejected(search: Search, best: Ranked) -> list[Rejected]:
 
 
 def fixes(
-    search: Search, best: Judged, verdict: str, contexts: ContextTable, smaller: Smaller | None = None
+    search: Search, best: Judged, verdict: str, contexts: ContextTable, smaller: Sequence[Smaller] = ()
 ) -> list[Fix]:
     """Single changes towards having everything on the GPU (or fitting at all): what is enough first, cheap first.
 
-    `smaller`: a quantization that would do.
+    `smaller`: quantizations that would do, the one that loses least first.
     """
     if verdict == "full" or (verdict == "cpu" and best.fits):
         return []
-    every = search.spec.n_layer_all + 1
-    has_gpu = bool(search.evaluator.host.devices)
-    usual = search.evaluator.engine.defaults["n_ubatch"]
-    wished = search.open_split(best.request)._replace(
-        n_ctx=best.plan.settings.n_ctx,
-        n_gpu_layers=every if has_gpu else 0,
-        n_cpu_moe=None,
-        n_ubatch=best.request.n_ubatch if best.plan.settings.n_ubatch < usual else None,
-        tensor_overrides=search.base.tensor_overrides,
-    )
-    if verdict == "does_not_fit" and not has_gpu:
+    wished = whole_request(search.evaluator, best.request, search.wishes.pinned)
+    wished = wished._replace(n_ctx=best.plan.settings.n_ctx)
+    if verdict == "does_not_fit" and not search.evaluator.host.devices:
         wished = best.request
     before = search.judge(wished)
     place, need, _ = tightest(search, before)
@@ -263,7 +244,7 @@ def fixes(
         judged = search.judge(request)  # type: ignore[arg-type]
         after = _need_at(judged, place)
         if need - after > 0:
-            out.append(Fix(change, need - after, costs, judged.fits, lost_n_ctx=lost_n_ctx))
+            out.append(Fix(change, need - after, costs, judged.fits, lost_n_ctx=lost_n_ctx, device=place))
 
     settings = before.plan.settings
     if settings.cache_type_k == "f16" and search.cache_allowed("q8_0"):
@@ -275,12 +256,12 @@ def fixes(
         offer("-np 1", wished._replace(n_parallel=1), "one conversation at a time")
     if settings.n_ubatch > 256:
         offer("-ub 256", wished._replace(n_ubatch=256), "slower reading of the prompt")
-    if smaller is not None:
-        rate = smaller.speed.decode_tokens_per_s.value
-        saves = sum(tensor.n_bytes for tensor in search.spec.tensors) - smaller.weights_bytes
-        loses = "some" if smaller.bits_per_weight >= search.policy.warnings["much_loss_below_bits"] else "much"
-        costs = f"loses {loses} quality, {pace_text(smaller.speed)}"
-        out.append(Fix(f"a file in {smaller.text}", saves, costs, True, rate))
+    for one in smaller:
+        rate = one.speed.decode_tokens_per_s.value
+        saves = sum(tensor.n_bytes for tensor in search.spec.tensors) - one.weights_bytes
+        loses = "some" if one.bits_per_weight >= search.policy.warnings["much_loss_below_bits"] else "much"
+        costs = f"loses {loses} quality, {pace_text(one.speed)}"
+        out.append(Fix(f"a file in {one.text}", saves, costs, True, rate))
     if over and place != "host":
         out.append(Fix(f"a card with {format_bytes(over)} more memory", over, "money", True))
     if verdict == "does_not_fit" and best.shorts and best.shorts[0].device == "host":

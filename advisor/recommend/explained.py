@@ -7,10 +7,12 @@ from advisor.host import Device, HostSnapshot
 from advisor.recommend.cures import Cure, Cures, SearchIn
 from advisor.recommend.ladder import Walk
 from advisor.recommend.recommendation import Recommendation
-from advisor.recommend.rungs import Figures, Rung, context_of, on, outcome, places_of, rate_of, where
+from advisor.recommend.rungs import Rung, context_of, on, outcome, places_of, rate_of, tightest_of, where
 from advisor.recommend.said import Said, capital, say, sentence
 from advisor.recommend.search import Search
 from advisor.recommend.steps import Step, next_steps
+from advisor.recommend.whole import whole_request
+from advisor.recommend.words import cache_name
 from advisor.records import NamedTuple
 
 if TYPE_CHECKING:
@@ -99,7 +101,9 @@ def published(rules: "QuantRules", cache_type: str) -> Said | None:
 
 def friend(search: Search, answer: Recommendation, rungs: tuple[Rung, ...]) -> Said:
     """The one line that a person would repeat."""
-    chosen, names = answer.chosen, [device.name for device in search.evaluator.host.devices]
+    chosen = answer.chosen
+    used = [plan.weights_bytes + plan.cache_bytes > 0 for plan in chosen.plan.devices]
+    names = [one.name for one, holds in zip(search.evaluator.host.devices, used, strict=True) if holds or not any(used)]
     on_gpus = "the {card}" if len(names) == 1 else "{n_gpus} GPUs" if names else "the CPU"
     (layers, a), (context, b) = where(search, chosen), context_of(chosen)
     a = {"n_gpus": len(names), "card": names[0] if names else "", "name": search.spec.name, **a}
@@ -120,8 +124,15 @@ def friend(search: Search, answer: Recommendation, rungs: tuple[Rung, ...]) -> S
     if wish is None:
         return sentence(line)
     place, (more, c) = wish.tightest, context_of(wish.judged, "wished_n_ctx")
-    short: Figures = {"over_bytes": place.over_bytes, "place": on(place.device)}
-    if wish.judged.plan.settings.n_ctx == chosen.plan.settings.n_ctx:
-        return sentence(line, say("with {over_bytes} more {place} it would run whole", **short))
+    cache = "" if cache_name(wish.judged) == cache_name(chosen) else " in {wished_cache}"
+    if wish.judged.plan.settings.n_ctx == chosen.plan.settings.n_ctx and not whole and names:
+        mine = search.judge(whole_request(search.evaluator, chosen.request, search.wishes.pinned))
+        place = tightest_of(search, mine)
+        if place.over_bytes > 0:  # with its own cache, as the fixes say
+            text = "with {over_bytes} more {place} it would run whole"
+            return sentence(line, say(text, over_bytes=place.over_bytes, place=on(place.device)))
+        place = wish.tightest
     all_of_it = "" if whole or not names else "all of it with "
-    return sentence(line, say(f"for {all_of_it}{more} it lacks {{over_bytes}} {{place}}", **c, **short))
+    text = f"for {all_of_it}{more}{cache} it lacks {{over_bytes}} {{place}}"
+    return sentence(line, say(text, **c, wished_cache=cache_name(wish.judged), over_bytes=place.over_bytes,
+                              place=on(place.device)))  # fmt: skip

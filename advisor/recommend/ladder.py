@@ -26,7 +26,7 @@ from advisor.recommend.said import Said, capital, say, sentence
 from advisor.recommend.search import Search
 from advisor.recommend.solve import everywhere, settle
 from advisor.recommend.steps import Step
-from advisor.recommend.words import cache_name
+from advisor.recommend.words import cache_name, moves
 from advisor.settings import RequestedSettings
 from advisor.speed import Speed
 
@@ -79,6 +79,7 @@ class Walk:
                 self._fewer_cards()
             if last and not moved and code == "context":
                 self._fewer_layers(wish)
+                self._dealt_otherwise()
             if last and all(one != "micro_batch" for one, _ in knobs):
                 self._smaller_batch(at, code)
             at = at._replace(**{name: getattr(target, name) for name in names})
@@ -185,12 +186,18 @@ class Walk:
         if its > mine * _SAME:
             return say("a turn takes {turn_s}, with the choice {chosen_turn_s}", turn_s=its, chosen_turn_s=mine)
         enough = search.comfortable // search.slots
-        if self._chosen.plan.settings.n_ctx >= search.comfortable:
+        n_ctx = self._chosen.plan.settings.n_ctx
+        if judged.plan.settings.n_ctx > n_ctx >= search.comfortable:
             words = "{comfortable_n_ctx} tokens are enough for {intent}"
             return say(words, comfortable_n_ctx=enough, intent=search.intent.name)
-        percent = round(100 * (search.cost(judged) / search.cost(self._chosen) - 1))
+        ratio = search.cost(judged) / search.cost(self._chosen)
+        percent = round(100 * (ratio - 1))
         if percent < 1:
             return None
+        if ratio >= 2:
+            return say(
+                "all in all {times} times as dear for {intent}", times=round(ratio, 1), intent=search.intent.name
+            )
         return say("all in all {percent} % dearer for {intent}", percent=percent, intent=search.intent.name)
 
     def _other_cache(self, wish: RequestedSettings) -> None:
@@ -232,6 +239,23 @@ class Walk:
         (layers, a), (context, b) = where(search, judged), context_of(judged)
         self._add("layers", judged, say(f"{context} with {layers}", **a, **b), outcome(search, judged),
                   self._not_taken(judged))  # fmt: skip
+
+    def _dealt_otherwise(self) -> None:
+        """The longest context with everything on the GPUs, where the choice rather keeps more on the faster ones."""
+        search, settings = self._search, self._chosen.plan.settings
+        if not search.unequal or search.wishes.pinned.n_ctx is not None:
+            return
+        judged = search.everything_on_gpu((settings.cache_type_k, settings.cache_type_v), self._chosen.request.n_ubatch)
+        if judged is None or not judged.fits or judged.plan.settings.n_ctx <= settings.n_ctx:
+            return
+        context, values = context_of(judged)
+        moved = moves(self._chosen, judged)
+        if moved:
+            counts = {f"n_more_{number}": more for number, (more, _) in enumerate(moved)}
+            names = [f"{{n_more_{number}}} on {device}" for number, (_, device) in enumerate(moved)]
+            context, values = f"{context} with more layers than the choice: {' and '.join(names)}", {**values, **counts}
+        what = say(context, **values)
+        self._add("context", judged, what, outcome(search, judged), self._not_taken(judged))
 
     def _smaller_batch(self, at: RequestedSettings, code: str) -> None:
         """What a smaller micro-batch would do instead of the last concession, `code`; `at`: what was tried before it.

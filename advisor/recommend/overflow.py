@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from advisor.recommend.evaluate import Evaluator, Judged
 from advisor.recommend.recommendation import Note
+from advisor.recommend.whole import whole_request
 from advisor.recommend.words import seconds_text
+from advisor.settings import RequestedSettings
 from advisor.speed import Speed
 from advisor.speed.beyond import spilled_seconds, streaming_seconds
 from advisor.units import KIB, MIB, format_bytes
@@ -18,9 +20,15 @@ _RAISED_BY = {
 }
 
 
-def overflow_notes(evaluator: Evaluator, judged: Judged, speed: Speed) -> list[Note]:
-    """Notes for one plan on the evaluator's machine, the gravest first."""
-    return [*_streaming(evaluator, judged, speed), *_spilling(evaluator, judged, speed), *_shared(evaluator, judged)]
+def overflow_notes(
+    evaluator: Evaluator, judged: Judged, speed: Speed, pinned: RequestedSettings | None = None
+) -> list[Note]:
+    """Notes for one plan on the evaluator's machine, the gravest first; `pinned`: what of it was asked for."""
+    return [
+        *_streaming(evaluator, judged, speed),
+        *_spilling(evaluator, judged, speed),
+        *_shared(evaluator, judged, pinned or RequestedSettings(n_ubatch=judged.request.n_ubatch)),
+    ]
 
 
 def _streaming(evaluator: Evaluator, judged: Judged, speed: Speed) -> list[Note]:
@@ -82,19 +90,21 @@ def _spilling(evaluator: Evaluator, judged: Judged, speed: Speed) -> list[Note]:
     return []
 
 
-def _shared(evaluator: Evaluator, judged: Judged) -> list[Note]:
+def _shared(evaluator: Evaluator, judged: Judged, pinned: RequestedSettings) -> list[Note]:
     """GPUs that work in system memory: how much of it they take, and how to raise their limit."""
     notes = []
-    for device, plan, limit in zip(evaluator.host.devices, judged.plan.devices, evaluator.budget.devices, strict=True):
+    for index, (device, limit) in enumerate(zip(evaluator.host.devices, evaluator.budget.devices, strict=True)):
+        plan = judged.plan.devices[index]
         if not limit.unified or not plan.planned_bytes:
             continue
         wanted = plan.planned_bytes - limit.private_bytes
-        on_cpu = judged.plan.host.weights_bytes + judged.plan.host.cache_bytes if judged.plan.read_host_bytes else 0
+        how, unit = _RAISED_BY.get(device.backend, ("", 1))
         over = plan.planned_bytes > limit.usable_bytes
-        if (over or on_cpu) and wanted + judged.plan.host.planned_bytes <= evaluator.budget.ram_usable_bytes:
-            how, unit = _RAISED_BY.get(device.backend, ("", 1))
-            if how and evaluator.host.platform in ("linux", "darwin"):
-                everything = plan.planned_bytes + on_cpu
+        if how and evaluator.host.platform in ("linux", "darwin") and (over or judged.plan.read_host_bytes):
+            whole = evaluator.judge(whole_request(evaluator, judged.request, pinned)).plan
+            everything = whole.devices[index].planned_bytes
+            taken = everything - limit.private_bytes + whole.host.planned_bytes
+            if everything > limit.usable_bytes and taken <= evaluator.budget.ram_usable_bytes:
                 how = how.format(n=-(-(everything + limit.margin_bytes) // unit))
                 text = (
                     f"{limit.id} works in system memory but may take only {format_bytes(limit.total_bytes)} of it; "

@@ -13,6 +13,7 @@ _CACHE_ROW_SCHEMA: dict[str, object] = {
     "backends?": ["str 1.."],
     "architectures?": ["str 1.."],
     "keys_only?": "bool",
+    "mixed?": "bool",
     "head_size_from?": "int 1..",
     "build_from?": "int 0..",
     "build_below?": "int 0..",
@@ -99,6 +100,7 @@ class Policy(NamedTuple):
     # `cache_factor` with what is known of a model on a machine, see cache_safety; empty = nothing is
     key_factor: Mapping[str, float] = {}
     value_factor: Mapping[str, float] = {}
+    mixed_factor: float = 1.0  # what keys and values of two types make of the cost on top
 
     def intent(self, text: str, n_parallel: int | None = None) -> Intent:
         """The intent of `--for TEXT`: balanced, context, speed, quality or parallel[:N]; `n_parallel`: slots asked for.

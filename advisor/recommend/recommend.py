@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from advisor.recommend.cache_notes import safety_notes
+from advisor.recommend.cache_notes import pair_note, safety_notes
 from advisor.recommend.contexts import context_table
 from advisor.recommend.evaluate import Evaluator, Judged
 from advisor.recommend.explain import alternatives, fixes, reasons, rejected, summarize, verdict_of
@@ -52,7 +52,8 @@ def recommend_found(
         evaluator.spec, evaluator.engine, wishes.pinned, best.judged.plan, evaluator.budget, best.speed, policy
     )
     backends = [device.backend for device in evaluator.host.devices]
-    notes += safety_notes(search.cache_rows, best.judged.plan.settings, backends)
+    notes += safety_notes(search.cache_rows, best.judged.plan, backends)
+    notes += pair_note(evaluator, best.judged, wishes.pinned)
     if evaluator.beside is not None or best.judged.plan.settings.beside.mtp:
         from advisor.recommend.beside_notes import beside_notes
 
@@ -60,15 +61,15 @@ def recommend_found(
     smaller = None
     wide = whole or search
     if quants is not None and verdict != "full" and (wide.evaluator.host.devices or not fits):
-        from advisor.recommend.smaller import smaller_notes, smaller_quantizations
+        from advisor.recommend.smaller import enough_alone, smaller_notes, smaller_quantizations
 
         smaller = smaller_quantizations(wide, best, fits, quants())
         notes = [*smaller_notes(wide, smaller, best), *notes]
-    changes = fixes(search, best.judged, verdict, contexts, smaller.full or smaller.fits if smaller else None)
+    changes = fixes(search, best.judged, verdict, contexts, enough_alone(smaller, fits) if smaller else ())
     if beyond_memory(evaluator, best):
         from advisor.recommend.overflow import overflow_notes
 
-        notes = [*overflow_notes(evaluator, best.judged, best.speed), *notes]
+        notes = [*overflow_notes(evaluator, best.judged, best.speed, wishes.pinned), *notes]
     settings = best.judged.plan.settings
     per_slot = settings.n_ctx if settings.kv_unified else settings.n_ctx_seq
     if fits and wishes.min_n_ctx and per_slot < wishes.min_n_ctx:
@@ -89,7 +90,7 @@ def recommend_found(
         contexts=contexts,
         alternatives=tuple(alternatives(search, found, best)) if fits else (),
         rejected=tuple(rejected(search, best)) if fits else (),
-        reasons=tuple(reasons(search, best)) if fits else (),
+        reasons=tuple(reasons(search, best, found.pool)) if fits else (),
         fixes=tuple(changes),
         warnings=tuple(notes),
         summary=summarize(evaluator.spec, best.judged, best.speed, verdict),

@@ -4,7 +4,7 @@ from advisor.recommend.budget import shared_bytes
 from advisor.recommend.evaluate import Judged
 from advisor.recommend.said import Said, say
 from advisor.recommend.search import Search
-from advisor.recommend.words import experts_away
+from advisor.recommend.words import experts_away, n_gpus_used
 from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings
 from advisor.speed import Speed
@@ -61,7 +61,7 @@ def rate_of(search: Search, speed: Speed) -> float:
 def where(search: Search, judged: Judged) -> tuple[str, Figures]:
     """Where layers and experts lie, as a template and its figures."""
     settings, every = judged.plan.settings, search.spec.n_layer_all + 1
-    n_devices = sum(device.planned_bytes > 0 for device in judged.plan.devices)
+    n_devices = n_gpus_used(judged)
     if not n_devices or settings.n_gpu_layers == 0:
         return "everything on the CPU", {}
     gpus = "the GPU" if n_devices == 1 else "{n_gpus} GPUs"
@@ -76,10 +76,11 @@ def where(search: Search, judged: Judged) -> tuple[str, Figures]:
         )
     n_whole, n_in_part = experts_away(judged)
     if n_whole:
-        text += ", the experts of {n_cpu_moe} blocks"
+        text += ", the experts of {n_cpu_moe} block" + ("s" if n_whole > 1 else "")
         values["n_cpu_moe"] = n_whole
     if n_in_part:
-        text += " and some of {n_blocks_in_part} more" if n_whole else ", some experts of {n_blocks_in_part} blocks"
+        some = ", some experts of {n_blocks_in_part} block" + ("s" if n_in_part > 1 else "")
+        text += " and some of {n_blocks_in_part} more" if n_whole else some
         values["n_blocks_in_part"] = n_in_part
     return text + (" on the CPU" if n_whole or n_in_part else ""), values
 

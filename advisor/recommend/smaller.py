@@ -114,6 +114,12 @@ def smaller_quantizations(search: Search, best: Ranked, fits: bool, rules: "Quan
     return Found(at_all, quick, ladder.first(lambda tried: tried.full))
 
 
+def enough_alone(found: Found, fits: bool) -> tuple[Smaller, ...]:
+    """Those that alone give what is lacking, the largest first: to fit at all, or everything on the GPUs."""
+    first = found.fits if not fits else None
+    return tuple({one.name: one for one in (first, found.full) if one is not None}.values())
+
+
 def smaller_notes(search: Search, found: Found, best: Ranked) -> list[Note]:
     """Sentences for what was found: what would fit at all, what would be more than twice as fast."""
     notes = []

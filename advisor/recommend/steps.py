@@ -1,11 +1,12 @@
 """The next step up from an answer in each direction: the first that does not fit, and by how much."""
 
+from advisor.recommend.chain import expert_kinds
 from advisor.recommend.evaluate import Judged
 from advisor.recommend.rungs import Figures, Place, context_of, on, tightest_of, where
 from advisor.recommend.said import Said, capital, say, sentence
 from advisor.recommend.search import Search
 from advisor.records import NamedTuple
-from advisor.settings import RequestedSettings
+from advisor.settings import RequestedSettings, TensorOverride
 
 
 class Step(NamedTuple):
@@ -34,9 +35,7 @@ def next_steps(search: Search, chosen: Judged) -> tuple[Step, ...]:
     if search.evaluator.host.devices:
         in_part = bool(request.tensor_overrides) and not pinned.tensor_overrides
         if (settings.n_cpu_moe or in_part) and pinned.n_cpu_moe is None and not pinned.cpu_moe:
-            counts = range(settings.n_cpu_moe - (not in_part), -1, -1)  # first what is there in part
-            whole = request._replace(tensor_overrides=pinned.tensor_overrides)
-            found.append(_more(search, "experts", [whole._replace(n_cpu_moe=count or None) for count in counts]))
+            found.append(_experts(search, chosen, request))
         if settings.n_gpu_layers <= search.spec.n_layer_all and pinned.n_gpu_layers is None:
             counts = range(settings.n_gpu_layers + 1, search.spec.n_layer_all + 2)
             found.append(_more(search, "layers", [request._replace(n_gpu_layers=count) for count in counts]))
@@ -54,11 +53,45 @@ def _context(search: Search, chosen: Judged, request: RequestedSettings) -> Step
             return None
         tried = search.judge(request._replace(n_ctx=min(n_ctx + search.step, search.ceiling)))
     context, values = context_of(tried)
+    if tried.request.tensor_split != chosen.request.tensor_split:
+        context += ", however the layers are dealt,"
     return _step("context", search, tried, context, values)
+
+
+def _experts(search: Search, chosen: Judged, request: RequestedSettings) -> Step | None:
+    """The smallest step: one more kind of tensor of one block's experts where -ot can say it, else one block."""
+    pinned, n_whole = search.wishes.pinned, chosen.plan.settings.n_cpu_moe
+    in_part = tuple(one for one in request.tensor_overrides if one not in pinned.tensor_overrides)
+    whole = request._replace(tensor_overrides=pinned.tensor_overrides)
+    blocks = [whole._replace(n_cpu_moe=count or None) for count in range(n_whole - (not in_part), -1, -1)]
+    if search.wishes.whole_blocks or pinned.tensor_overrides:
+        return _more(search, "experts", blocks)
+    kinds = expert_kinds(search.spec)
+    if not in_part:
+        away = tuple(f"blk.{n_whole - 1}.{kind}" for kind in kinds.get(n_whole - 1, ()))
+        in_part = tuple(TensorOverride(name, "CPU") for name in away)
+        n_whole -= 1
+
+    def size(one: TensorOverride) -> int:
+        return search.evaluator.matched_bytes(int(one.pattern.split(".")[1]), one.pattern)
+
+    left = sorted(in_part, key=lambda one: (size(one), one.pattern))
+    the_gpus = "the GPU" if len(search.evaluator.host.devices) == 1 else "the GPUs"
+    for number, one in enumerate(left, 1):
+        rest = tuple(other for other in in_part if other not in left[:number])
+        judged = search.judge(request._replace(n_cpu_moe=n_whole or None, tensor_overrides=rest))
+        _, block, kind = one.pattern.split(".")
+        words = f"one more tensor of experts, {kind} of block {{block}}, on {the_gpus}"
+        step = _step("experts", search, judged, words, {"block": int(block)})
+        if step is not None:
+            return step
+    return _more(search, "experts", blocks[1:] if not request.tensor_overrides else blocks)
 
 
 def _more(search: Search, code: str, requests: list[RequestedSettings]) -> Step | None:
     """The first of `requests`, each more than the one before, that does not fit."""
+    if not requests:
+        return None
     low, high = 0, len(requests)
     if not search.judge(requests[0]).fits:
         high = 0

@@ -72,8 +72,7 @@ def warnings(
         notes.append(
             Note(
                 "flash_attention_off",
-                "Flash attention turns itself off for this model on this device, "
-                "which makes the compute buffer grow with the context; "
+                _why_off(engine, plan, budget) + ", which makes the compute buffer grow with the context; "
                 "a quantized V cache needs it too, so V stays f16"
                 + (", whatever OLLAMA_KV_CACHE_TYPE says." if engine.program == "ollama" else "."),
             )
@@ -95,6 +94,14 @@ def warnings(
     if caches != ServerCaches(None, None):
         notes.append(_ram_note(engine, plan, left, caches))
     return notes
+
+
+def _why_off(engine: EngineSpec, plan: MemoryPlan, budget: Budget) -> str:
+    """Why flash attention is off although nobody asked for that."""
+    keys, values = plan.settings.cache_type_k, plan.settings.cache_type_v
+    if keys != values and any(engine.backends[limit.backend].equal_cache_types for limit in budget.devices):
+        return f"Flash attention turns itself off: this build has no kernel for keys in {keys} and values in {values}"
+    return "Flash attention turns itself off for this model on this device"
 
 
 def rounded_note(asked: int, n_ctx: int) -> Note:
@@ -168,7 +175,8 @@ def _offload_warnings(spec: ModelSpec, plan: MemoryPlan, policy: Policy, speed: 
         notes.append(
             Note(
                 "dense_on_cpu",
-                f"{share:.0%} of the weights are read from system memory for every token, which sets the pace.",
+                f"{share:.0%} of the weights are read from system memory by the CPU for every token"
+                + (", which sets the pace." if speed.bound_by == "ram bandwidth" else "."),
                 "policy.toml: warnings.dense_cliff_share",
             )
         )

@@ -22,13 +22,41 @@ def layers_text(spec: ModelSpec, judged: Judged) -> str:
     settings, every = judged.plan.settings, spec.n_layer_all + 1
     if not judged.plan.devices or settings.n_gpu_layers == 0:
         return "the CPU alone"
-    where = "the GPU" if len(judged.plan.devices) == 1 else f"{len(judged.plan.devices)} GPUs"
+    where = gpus_text(judged)
     text = (
         f"all {every} layers on {where}"
         if settings.n_gpu_layers >= every
         else (f"{settings.n_gpu_layers} of {every} layers on {where}")
     )
     return text + experts_text(judged)
+
+
+def n_gpus_used(judged: Judged) -> int:
+    """GPUs that hold a layer; with none that does, those that hold anything."""
+    on = [device for device in judged.plan.devices if device.weights_bytes or device.cache_bytes]
+    return len(on) or sum(device.planned_bytes > 0 for device in judged.plan.devices)
+
+
+def gpus_text(judged: Judged) -> str:
+    """The GPU, 2 GPUs: those that hold layers."""
+    count = n_gpus_used(judged)
+    return "the GPU" if count == 1 else f"{count} GPUs"
+
+
+def moves(chosen: Judged, other: Judged) -> list[tuple[int, str]]:
+    """How many layers another plan has more than the chosen one, and on which GPU, for each that has more."""
+    pairs = [
+        (other.plan.placement.count(index) - chosen.plan.placement.count(index), device.id)
+        for index, device in enumerate(chosen.plan.devices)
+    ]
+    return [(more, device) for more, device in pairs if more > 0]
+
+
+def moved_text(chosen: Judged, other: Judged) -> str:
+    """The same in words: 5 more layers on CUDA1; "" where there are none."""
+    return " and ".join(
+        f"{more} more layer{'s' if more > 1 else ''} on {device}" for more, device in moves(chosen, other)
+    )
 
 
 def experts_text(judged: Judged) -> str:
@@ -51,6 +79,11 @@ def experts_away(judged: Judged) -> tuple[int, int]:
 def blocks_text(count: int) -> str:
     """1 block, 2 blocks."""
     return f"{count} block" + ("s" if count != 1 else "")
+
+
+def saved_on(device: str) -> str:
+    """Where a fix saves memory, of a device's id or "host"."""
+    return "in system memory" if device == "host" else f"on {device} with every layer on the GPUs"
 
 
 def pace_text(speed: Speed) -> str:

@@ -47,10 +47,12 @@ def machine(*vram_gib: float, ram_gib: float = 64, bandwidth: int = 360 * 10**9,
     return HostSnapshot(devices, ram, Cpu("test", 8, 16, ("avx2",)), origin="given")
 
 
-def evaluator(model: str, host: HostSnapshot, *, now: bool = False, keep_free: int | None = None) -> Evaluator:
+def evaluator(
+    model: str, host: HostSnapshot, *, now: bool = False, keep_free: int | None = None, build: int | None = 11434
+) -> Evaluator:
     """An evaluator for a zoo model on `host`."""
     budget: Budget = make_budget(host, policy(), now=now, keep_free_bytes=keep_free)
-    return Evaluator(spec(model), host, engine(), budget, SpeedModel(spec(model), host, speed_rules()), "server")
+    return Evaluator(spec(model), host, engine(build), budget, SpeedModel(spec(model), host, speed_rules()), "server")
 
 
 @functools.cache

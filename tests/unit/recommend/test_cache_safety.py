@@ -7,6 +7,7 @@ import pytest
 from advisor.ggml_types import BY_NAME
 from advisor.recommend.cache_notes import safety_notes
 from advisor.recommend.cache_safety import rows_for
+from advisor.recommend.evaluate import lossiness
 from advisor.recommend.search import Search, Wishes
 from advisor.settings import RequestedSettings
 from tests.tools.cells import engine, spec
@@ -36,6 +37,9 @@ def test_every_row_names_known_things_and_its_source():
     ("model", "backend", "build", "there", "absent"),
     [
         ("llama3-8b", "cuda", 11434, {"cuda_compiled_types", "cuda_other_types"}, {"qwen2_keys", "sycl"}),
+        ("llama3-8b", "cuda", 10434, {"cuda_mixed_before", "cuda_other_types_before"}, {"cuda_mixed"}),
+        ("llama3-8b", "cuda", 10434, {"cuda_mixed_before"}, {"cuda_other_types"}),
+        ("llama3-8b", "rocm", 11434, {"cuda_mixed"}, {"cuda_mixed_before", "cuda_other_types_before"}),
         ("gemma3-12b", "cuda", 9000, {"cuda_head_256_before"}, set()),  # heads of 256
         ("gemma3-12b", "cuda", 10434, set(), {"cuda_head_256_before"}),
         ("llama3-8b", "cuda", 9000, set(), {"cuda_head_256_before"}),  # heads of 128
@@ -83,7 +87,7 @@ def test_keys_that_suffer_do_not_make_values_dearer():
 def codes(model, backend, **pinned):
     given = search(model, backend, **pinned)
     judged = given.judge(given.base._replace(n_ctx=8192, **pinned))
-    return [note.code for note in safety_notes(given.cache_rows, judged.plan.settings, [backend])]
+    return [note.code for note in safety_notes(given.cache_rows, judged.plan, [backend])]
 
 
 @pytest.mark.parametrize(
@@ -92,16 +96,73 @@ def codes(model, backend, **pinned):
         ("llama3-8b", "cuda", "f16", "f16", []),
         ("llama3-8b", "cuda", "q8_0", "q8_0", []),
         ("llama3-8b", "cuda", "q5_1", "q5_1", ["cache_type_slow_decode"]),
-        ("llama3-8b", "cuda", "q8_0", "q5_1", ["cache_type_slow_decode"]),
+        ("llama3-8b", "cuda", "q8_0", "q5_1", ["cache_types_mixed_slow_decode"]),
+        ("llama3-8b", "cuda", "q8_0", "f16", ["cache_types_mixed_slow_decode"]),
+        ("llama3-8b", "vulkan", "q8_0", "f16", []),
         ("llama3-8b", "rocm", "q8_0", "q8_0", ["cache_type_unknown"]),
         ("llama3-8b", "vulkan", "q5_0", "q5_0", ["cache_type_unknown"]),
         ("qwen25-32b", "cuda", "q4_0", "q4_0", ["cache_type_lossy_keys"]),
-        ("qwen25-32b", "cuda", "q8_0", "q4_0", []),
+        ("qwen25-32b", "cuda", "q8_0", "q4_0", ["cache_types_mixed_slow_decode"]),
+        ("qwen25-32b", "vulkan", "q8_0", "q4_0", []),
         ("qwen25-32b", "vulkan", "q5_0", "q5_0", ["cache_type_lossy_keys", "cache_type_unknown"]),
     ],
 )  # fmt: skip
 def test_what_is_said_of_a_type(model, backend, keys, values, expected):
     assert codes(model, backend, cache_type_k=keys, cache_type_v=values) == expected
+
+
+def noted(build, keys, values, flash="on"):
+    """What is said with a build of that time: rows of the build, and a plan by its rules."""
+    given = Search(
+        evaluator("llama3-8b", machine(16), build=build), policy(), policy().intent("balanced"),
+        Wishes(RequestedSettings(cache_type_k=keys, cache_type_v=values, flash_attn=flash)),
+    )  # fmt: skip
+    judged = given.judge(given.base._replace(n_ctx=8192, n_gpu_layers=33, cache_type_k=keys, cache_type_v=values))
+    return {note.code: note.text for note in safety_notes(given.cache_rows, judged.plan, ["cuda"])}
+
+
+@pytest.mark.parametrize(("keys", "values"), [("q8_0", "f16"), ("f16", "q8_0"), ("q4_0", "f16"), ("q8_0", "q4_0")])
+def test_before_b11434_two_types_took_attention_to_the_cpu(keys, values):
+    (text,) = noted(10434, keys, values).values()
+    assert text.startswith(f"Keys in {keys} with values in {values} are slow here: ")
+    assert "runs on the CPU" in text
+    assert "runs on the CPU" not in noted(11434, keys, values)["cache_types_mixed_slow_decode"]
+
+
+@pytest.mark.parametrize("kind", ["q4_1", "q5_0", "q5_1"])
+def test_before_b11434_other_types_took_attention_to_the_cpu(kind):
+    assert list(noted(10434, kind, kind)) == ["cache_type_on_cpu"]
+    assert list(noted(11434, kind, kind)) == ["cache_type_slow_decode"]
+
+
+@pytest.mark.parametrize("kind", ["q8_0", "q4_0", "f16"])
+def test_pairs_with_kernels_are_fine_in_every_build(kind):
+    assert noted(10434, kind, kind) == noted(11434, kind, kind) == {}
+
+
+def test_without_flash_attention_its_kernels_do_not_matter():
+    assert noted(10434, "q8_0", "f16", flash=None) == {}  # "auto" turns itself off, which is told by itself
+
+
+def test_two_types_cost_what_their_row_says():
+    given = search("llama3-8b", "cuda").policy
+    alike = lossiness(given, "q8_0", "q8_0")
+    assert lossiness(given, "q8_0", "f16") == pytest.approx(1.2 * alike)
+
+
+@pytest.mark.parametrize("asked", ["cache_type_k", "cache_type_v"])
+def test_half_a_quantised_cache_says_what_the_other_half_would_save(asked):
+    """32 blocks x 8 heads x 128 x (2 - 34/32) bytes a token."""
+    answer = advise("llama3-8b", machine(12), **{asked: "q8_0"}, n_ctx=8192)
+    (note,) = [note for note in answer.warnings if note.code == "cache_half_quantized"]
+    other = "-ctv q8_0" if asked == "cache_type_k" else "-ctk q8_0"
+    assert (
+        f"with {other} too the cache takes 544 MiB instead of 784 MiB, 240 MiB less; that is near lossless."
+        in note.text
+    )
+    both = advise("llama3-8b", machine(12), cache_type_k="q8_0", cache_type_v="q8_0", n_ctx=8192)
+    assert not [note for note in both.warnings if note.code == "cache_half_quantized"]
+    assert sum(device.cache_bytes for device in both.chosen.plan.devices) == 544 << 20
 
 
 def test_the_answer_carries_the_warning():

@@ -66,20 +66,10 @@ def test_experts_in_part_are_told_from_whole_blocks():
     assert experts.said.figures["n_cpu_moe"] == experts.judged.plan.settings.n_cpu_moe == settings.n_cpu_moe
 
 
-def test_one_name_has_one_figure():
-    """The next step up of experts in part is the rung before it: whole blocks, by the same number of bytes too much."""
-    _, _, why = moe()
-    rung = next(rung for rung in why.rungs if rung.code == "experts")
-    step = next(step for step in why.steps if step.code == "experts")
-    assert step.judged.plan == rung.judged.plan
-    assert step.place.over_bytes == rung.tightest.over_bytes
-
-
 def test_a_larger_micro_batch_is_said_with_the_next_step():
     _, _, why = tell("qwen3moe-30b", machine(12))
-    rung = next(rung for rung in why.rungs if rung.code == "experts")
     step = next(step for step in why.steps if step.code == "experts")
-    assert step.place.over_bytes > rung.tightest.over_bytes  # 512 tokens more in the buffers
+    assert step.judged.plan.settings.n_ubatch == 1024
     assert "with a micro-batch of 1,024 tokens" in step.said.text
 
 
