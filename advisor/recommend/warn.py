@@ -171,7 +171,8 @@ def _offload_warnings(spec: ModelSpec, plan: MemoryPlan, policy: Policy, speed: 
     total = sum(plan.read_device_bytes) + plan.read_host_bytes
     share = plan.read_host_bytes / total if total else 0.0
     on_gpu = sum(plan.read_device_bytes) > 0
-    if on_gpu and not spec.n_expert and share > policy.warnings["dense_cliff_share"]:
+    from_disk = speed.bound_by == "disk"  # which is said by itself
+    if on_gpu and not spec.n_expert and share > policy.warnings["dense_cliff_share"] and not from_disk:
         notes.append(
             Note(
                 "dense_on_cpu",

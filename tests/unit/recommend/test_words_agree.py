@@ -131,6 +131,13 @@ def test_what_sets_the_pace_is_said_once(host):
     assert ("which sets the pace" in said) == (answer.speed.bound_by == "ram bandwidth")
 
 
+def test_what_is_read_from_disk_is_not_said_to_be_read_from_memory():
+    answer = advise("llama33-70b-q4_k_m", machine(4, ram_gib=16))
+    assert answer.speed.bound_by == "disk"
+    assert of(answer.warnings, "streams_from_disk")
+    assert not of(answer.warnings, "dense_on_cpu")
+
+
 @pytest.mark.parametrize("n_ubatch", [128, 256])
 def test_fixes_have_the_micro_batch_that_was_asked_for(n_ubatch):
     answer = advise("qwen3-8b", machine(12, ram_gib=32), min_n_ctx=131072, n_ubatch=n_ubatch)
