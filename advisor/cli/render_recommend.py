@@ -39,7 +39,7 @@ def render_recommendation(
             lines += screen.wrap(f"{other.label}: {other.why}", "    ", f"  {bullet} ")
     if answer.fixes:
         place = next((fix.device for fix in answer.fixes if fix.device), "")
-        basis = f"; settings save that {saved_on(place)}" if place else ""
+        basis = f" (savings {saved_on(place)})" if place else ""
         lines += ["", screen.paint("What would help", "bold") + basis]
         for fix in answer.fixes[:6]:
             enough = "" if fix.enough else ", not enough alone"

@@ -61,8 +61,9 @@ def reasons(search: Search, best: Ranked, pool: Sequence[Ranked] = ()) -> list[N
     notes = []
     pinned = search.wishes.pinned
     if pinned.n_ctx is not None:
-        rounded = f": the engine rounds {pinned.n_ctx:,} up" if 0 < pinned.n_ctx < settings.n_ctx else " as you asked"
-        notes.append(Note("context_pinned", f"{tokens_text(settings)}{rounded}."))
+        more = 0 < pinned.n_ctx < settings.n_ctx  # the engine rounds up
+        asked = f"for the {pinned.n_ctx:,} that you asked for" if more else "as you asked"
+        notes.append(Note("context_pinned", f"{tokens_text(settings)} {asked}."))
     elif settings.n_ctx >= search.ceiling:
         most = search.wishes.max_n_ctx
         if most and most < spec.n_ctx_train:

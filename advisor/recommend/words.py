@@ -83,7 +83,7 @@ def blocks_text(count: int) -> str:
 
 def saved_on(device: str) -> str:
     """Where a fix saves memory, of a device's id or "host"."""
-    return "in system memory" if device == "host" else f"on {device} with every layer on the GPUs"
+    return "in system memory" if device == "host" else f"on {device}, with every layer on the GPU"
 
 
 def pace_text(speed: Speed) -> str:

@@ -128,7 +128,7 @@ def test_no_tensor_is_placed_where_its_block_is_anyway(n_gpu_layers):
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"), [(100, "256 tokens: the engine rounds 100 up."), (512, "512 tokens as you asked.")]
+    ("asked", "said"), [(100, "256 tokens for the 100 that you asked for."), (512, "512 tokens as you asked.")]
 )
 def test_a_context_that_the_engine_rounds_up_is_said(asked, said):
     assert said in [note.text for note in advise("llama3-8b", machine(12), n_ctx=asked).reasons]

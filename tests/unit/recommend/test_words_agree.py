@@ -157,7 +157,7 @@ def test_a_setting_saves_the_same_in_both_lists_and_says_where():
         if cure.change in changes:
             fix = changes[cure.change]
             assert cure.saves_bytes == fix.saves_bytes
-            assert f"saves {format_bytes(fix.saves_bytes)} on CUDA0 with every layer on the GPUs" in cure.said.text
+            assert f"saves {format_bytes(fix.saves_bytes)} on CUDA0, with every layer on the GPU" in cure.said.text
 
 
 def test_one_block_is_no_blocks():
