@@ -77,7 +77,7 @@ REQUESTS = [
     "-c 2048 -ngl 12 -np 1 -ctk f32 -ctv bf16 -fa off",
     "-c 2048 -ngl 12 -np 1 -fa on -ctk iq4_nl -ctv q5_1",
 ]
-TWO_CARDS = ["-c 2048 -ngl 99 -np 1 -ts 3,1", "-c 2048 -ngl 99 -np 1 -sm none -mg 1", "-c 2048 -ngl 99 -np 1 -sm row"]
+TWO_CARDS = ["-c 2048 -ngl 99 -np 1 -ts 3,1", "-c 2048 -ngl 99 -np 1 -sm none -mg 1", "-c 2048 -ngl 99 -np 1 -sm layer"]
 
 
 def expected(slots: dict[Slot, Any], alias: str) -> dict[str, Any]:

@@ -141,7 +141,7 @@ def test_the_table_fits_the_terminal(width: int, run: Run, tmp_path: Path, monke
 
     monkeypatch.setattr(Screen, "__init__", terminal)
     _, out, _ = run(tmp_path, *CARD)
-    assert max(map(len, out.splitlines())) <= width
+    assert max(len(line) for line in out.splitlines() if str(tmp_path) not in line) <= width  # a path is one word
     row = next(line for line in out.splitlines() if "…" in line)
     assert row.lstrip().startswith("long-")
     assert "Q4_K_M " in row  # the end, which tells files apart, is kept
