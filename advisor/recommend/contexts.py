@@ -130,9 +130,12 @@ def context_row(
 def _with_split(search: Search, request: RequestedSettings, dealt: tuple[float, ...] | None) -> Judged:
     """`request` judged with a split that is known, so that more is known beside it; with its own if that is over."""
     if dealt is not None and request.tensor_split is None:
-        judged = search.evaluator.judge(request._replace(tensor_split=dealt))
-        if judged.fits:
-            return judged
+        asked = request._replace(tensor_split=dealt)
+        # what is over for sure needs no exact plan to be left
+        if search.evaluator.least(asked).fits and not search.evaluator.far_over(asked):
+            judged = search.evaluator.judge(asked)
+            if judged.fits:
+                return judged
     return search.judge(request)
 
 
