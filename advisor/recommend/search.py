@@ -246,8 +246,11 @@ class Search:
         request = self.base._replace(n_gpu_layers=0, cache_type_k=pair[0], cache_type_v=pair[1])
         return self.longest(request, self.floor, self._longest_in_ram)
 
-    def run(self, known_cost: float = float("inf")) -> Found:
-        """All fitting candidates, the cheapest first; those that cannot cost less than `known_cost` may be missing."""
+    def run(self, known_cost: float = float("inf"), *, whatever: bool = False) -> Found:
+        """All fitting candidates, the cheapest first; those that cannot cost less than `known_cost` may be missing.
+
+        `whatever`: where none costs less something is still told; only the last looks go for nothing else.
+        """
         found: dict[RequestedSettings, Judged] = {}
 
         def keep(judged: Judged | None) -> None:
@@ -270,8 +273,8 @@ class Search:
         if not full and self.evaluator.host.devices:
             from advisor.recommend.trade import Trades  # it searches on with this
 
-            only_better = known_cost < float("inf")
-            for judged in Trades(self).settled(min(best, known_cost), only_better=only_better):
+            only_better = known_cost < float("inf") and not whatever
+            for judged in Trades(self).settled(min(best, known_cost) if only_better else best, only_better=only_better):
                 keep(judged)
         if not found:
             for pair in self.cache_pairs():
@@ -281,7 +284,7 @@ class Search:
         if slow or self._kinds is not None or self.unequal:
             from advisor.recommend.refine import refined  # it searches on with this
 
-            ranked = refined(self, ranked, self._kinds)
+            ranked = refined(self, ranked, self._kinds, known_cost)
         return Found(tuple(ranked), self.floor, self.ceiling)
 
     @property
