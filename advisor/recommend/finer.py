@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from advisor.memory.placement import HOST
 from advisor.recommend.evaluate import Judged
-from advisor.recommend.search import WORTH, Search
+from advisor.recommend.search import Search
+from advisor.recommend.wholes import WORTH
 from advisor.settings import RequestedSettings, TensorOverride
 
 _MORE_PARTS = 3  # that half a micro-batch may make room for
