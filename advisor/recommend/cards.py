@@ -71,11 +71,10 @@ def recommend_on(
         return searches[devices]
 
     def searched(devices: tuple[Device, ...], *, whatever: bool = False) -> Team:
+        known = float("inf") if whatever else min((one.cost for one in tried), default=float("inf"))
         # of the whole machine something is told even where some of its cards do better
-        known = float("inf")
-        if devices != host.devices and not whatever:
-            known = min((one.cost for one in tried), default=known)
-        return Team(devices, search_on(devices), search_on(devices).run(known))
+        found = search_on(devices).run(known, whatever=devices == host.devices)
+        return Team(devices, search_on(devices), found)
 
     def bound(devices: tuple[Device, ...], *, roughly: bool = False) -> float:
         evaluator = search_on(devices).evaluator

@@ -70,10 +70,15 @@ def table_basis(search: Search, chosen: Judged, pairs: list[tuple[str, str]]) ->
     if search.evaluator.host.devices and settings.n_gpu_layers:
         whole = base._replace(n_gpu_layers=every)
         smallest = min(int(policy["table_n_ctx"][0]), search.ceiling)
-        if search.wishes.pinned.n_gpu_layers is None and any(
-            search.may_fit(request) and search.judge(request).fits
-            for request in (whole._replace(n_ctx=smallest, cache_type_k=k, cache_type_v=v) for k, v in pairs)
-        ):
+        known = chosen.fits and settings.n_ctx >= smallest and _with_whole(chosen.request, whole)
+        if search.wishes.pinned.n_gpu_layers is None and (
+            known  # a shorter context fits, too
+            or any(
+                search.may_fit(request) and not search.evaluator.far_over(search.shared(request))
+                and search.judge(request).fits
+                for request in (whole._replace(n_ctx=smallest, cache_type_k=k, cache_type_v=v) for k, v in pairs)
+            )
+        ):  # fmt: skip
             base, basis = whole, WHOLE
             if _with_whole(chosen.request, whole):
                 base, basis = whole._replace(n_ubatch=chosen.request.n_ubatch), WHOLE + experts_text(chosen)
@@ -130,9 +135,12 @@ def context_row(
 def _with_split(search: Search, request: RequestedSettings, dealt: tuple[float, ...] | None) -> Judged:
     """`request` judged with a split that is known, so that more is known beside it; with its own if that is over."""
     if dealt is not None and request.tensor_split is None:
-        judged = search.evaluator.judge(request._replace(tensor_split=dealt))
-        if judged.fits:
-            return judged
+        asked = request._replace(tensor_split=dealt)
+        # what is over for sure needs no exact plan to be left
+        if search.evaluator.least(asked).fits and not search.evaluator.far_over(asked):
+            judged = search.evaluator.judge(asked)
+            if judged.fits:
+                return judged
     return search.judge(request)
 
 

@@ -155,6 +155,12 @@ class Evaluator:
             dealt = self._shared_out[request] = self._share_out(request)
         return dealt
 
+    def dealt_without_buffers(self, request: RequestedSettings) -> RequestedSettings:
+        """`request` with its layers dealt as if they and the cache alone took room: no buffer is worked out."""
+        settings = self._resolve(request)
+        layers = self._planner.bytes_by_layer(settings)[max(self.spec.n_layer_all + 1 - settings.n_gpu_layers, 0) :]
+        return self._dealt(request, settings, layers, [max(limit.usable_bytes, 0) for limit in self.budget.devices])
+
     def _share_out(self, request: RequestedSettings) -> RequestedSettings:
         settings = self._resolve(request)
         whole = settings.n_gpu_layers > self.spec.n_layer_all

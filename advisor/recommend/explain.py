@@ -14,6 +14,7 @@ from advisor.recommend.recommendation import Alternative, Fix, Note, Rejected
 from advisor.recommend.search import Found, Ranked, Search
 from advisor.recommend.whole import whole_request
 from advisor.recommend.words import cache_name, gpus_text, layers_text, pace_text, tokens_text
+from advisor.settings import RequestedSettings
 from advisor.speed import Speed
 from advisor.units import format_bytes
 
@@ -241,8 +242,10 @@ def fixes(
     over = before.shorts[0].over_bytes if before.shorts else 0
     out: list[Fix] = []
 
-    def offer(change: str, request: object, costs: str, lost_n_ctx: int = 0) -> None:
-        judged = search.judge(request)  # type: ignore[arg-type]
+    def offer(change: str, request: RequestedSettings, costs: str, lost_n_ctx: int = 0) -> None:
+        if not search.may_fit(request):  # however it is dealt: it is compared as it was dealt before
+            request = request._replace(tensor_split=before.request.tensor_split)
+        judged = search.judge(request)
         after = _need_at(judged, place)
         if need - after > 0:
             out.append(Fix(change, need - after, costs, judged.fits, lost_n_ctx=lost_n_ctx, device=place))

@@ -4,21 +4,28 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from advisor.memory.placement import HOST
 from advisor.recommend.evaluate import Judged
-from advisor.recommend.search import WORTH, Search
+from advisor.recommend.search import Search
+from advisor.recommend.wholes import WORTH
 from advisor.settings import RequestedSettings, TensorOverride
 
 _MORE_PARTS = 3  # that half a micro-batch may make room for
 
 
-def last_looks(search: Search, best: Judged, kinds: Mapping[int, tuple[str, ...]]) -> list[Judged]:
-    """Fitting candidates around `best`, which may have a part on the CPU, that cost less; `kinds` as for `finer`."""
-    found = finer(search, best, kinds) if best.plan.host_expert_blocks else []
+def last_looks(
+    search: Search, best: Judged, kinds: Mapping[int, tuple[str, ...]], known_cost: float = float("inf")
+) -> list[Judged]:
+    """Fitting candidates around `best`, which may have a part on the CPU, that cost less; `kinds` as for `finer`.
+
+    And less than `known_cost`.
+    """
+    least = min(search.cost(best), known_cost)
+    found = finer(search, best, kinds, least) if best.plan.host_expert_blocks else []
     if best.plan.host_expert_blocks or HOST in best.plan.placement:
-        found += _smaller_batch(search, best)
+        found += _smaller_batch(search, best, min(map(search.cost, found), default=least))
     return found
 
 
-def _smaller_batch(search: Search, best: Judged) -> list[Judged]:
+def _smaller_batch(search: Search, best: Judged, least: float) -> list[Judged]:
     """Half the micro-batch leaves room for a little more on the GPUs, at the same context."""
     usual = int(search.evaluator.engine.defaults["n_ubatch"])
     if search.wishes.pinned.n_ubatch is not None or best.plan.settings.n_ubatch > usual or not best.plan.devices:
@@ -27,22 +34,26 @@ def _smaller_batch(search: Search, best: Judged) -> list[Judged]:
     chain = search.chain((settings.cache_type_k, settings.cache_type_v), settings.n_ctx, usual // 2)
     asked = search.open_split(best.request)._replace(n_ctx=settings.n_ctx, n_ubatch=usual // 2)
     at = next((part for part in range(chain.high, chain.low - 1, -1) if chain.make(part) == asked), chain.high)
-    least, found = search.cost(best), []
+    found = []
     for part in range(at + 1, min(at + _MORE_PARTS, chain.high) + 1):
-        request = search.shared(chain.make(part))
-        if not search.may_fit(request):
+        asked = chain.make(part)
+        if not search.may_fit(asked):
             break
+        if search.cost(search.evaluator.least(asked)) >= WORTH * least and not search.unequal:
+            continue  # whichever of them has a layer
+        request = search.shared(asked)
         if search.cost(search.evaluator.least(request)) >= WORTH * least:
             continue
         judged = search.evaluator.judge(request)
         if not judged.fits:
             break
         found.append(judged)
+        least = min(least, search.cost(judged))
     return found
 
 
-def finer(search: Search, best: Judged, kinds: Mapping[int, tuple[str, ...]]) -> list[Judged]:
-    """Fitting candidates with the context of `best` that cost less; `kinds`, of `expert_kinds`, by block.
+def finer(search: Search, best: Judged, kinds: Mapping[int, tuple[str, ...]], least: float) -> list[Judged]:
+    """Fitting candidates with the context of `best` that cost less than `least`; `kinds`, of `expert_kinds`, by block.
 
     Nothing is looked into that would not be cheaper by what is read of each memory.
     """
@@ -50,7 +61,6 @@ def finer(search: Search, best: Judged, kinds: Mapping[int, tuple[str, ...]]) ->
     if not kinds or pinned.n_gpu_layers is not None or settings.n_gpu_layers <= search.spec.n_layer_all:
         return []
     found: list[Judged] = []
-    least = search.cost(best)
     for request in (*_last_block(search, best, kinds), *_shared_anew(search, best, kinds)):
         if search.cost(search.evaluator.least(request)) < WORTH * least and search.may_fit(request):
             judged = search.evaluator.judge(request)

@@ -7,18 +7,19 @@ from advisor.recommend.solve import everywhere, settle
 from advisor.settings import RequestedSettings
 
 _STEP = 2 ** (1 / 6)  # from one context that is dealt for to the next
+_ROUGHLY = 3  # so many of them are ruled out at once, before any buffer is known
 _CLOSE = 1.002  # sketches are no further off
 _WITHIN = 1.25  # a cache type that is dearer than the best by more is not looked into
 
 
-def leaned(search: Search, ranked: list[Ranked]) -> list[Judged]:
-    """Fitting candidates that are cheaper than the best of `ranked` with their cache types.
+def leaned(search: Search, ranked: list[Ranked], known_cost: float = float("inf")) -> list[Judged]:
+    """Fitting candidates that are cheaper than the best of `ranked`, and than `known_cost`, with their cache types.
 
     Each way to deal the layers, from that for the floor to that for the longest context, gets the longest context that
     fits beside it, as far as it can be cheaper by what sketches say.
     """
     found: list[Judged] = []
-    least = ranked[0].cost
+    least = min(ranked[0].cost, known_cost)
     seen = set()
     for one in ranked:
         plan, pair = one.judged.plan, (one.judged.request.cache_type_k, one.judged.request.cache_type_v)
@@ -37,9 +38,15 @@ def _leaned(search: Search, whole: Judged, least: float) -> Judged | None:
     longest = 2 * whole.plan.settings.n_ctx  # it was dealt for without knowing all buffers
     last: dict[RequestedSettings, int] = {}  # the longest context for which a split was dealt
     n_ctx: float = search.floor
+    number, may_gain = 0, True
     while n_ctx < min(longest, search.ceiling):
-        dealt = search.shared(search.open_split(whole.request._replace(n_ctx=int(n_ctx))))
-        last[dealt._replace(n_ctx=None)] = int(n_ctx)
+        asked = search.open_split(whole.request._replace(n_ctx=int(n_ctx)))
+        if number % _ROUGHLY == 0:
+            may_gain = _least(search, asked, int(n_ctx * _STEP ** (_ROUGHLY + 1))) < _CLOSE * least
+        if may_gain:
+            dealt = search.shared(asked)
+            last[dealt._replace(n_ctx=None)] = int(n_ctx)
+        number += 1
         n_ctx *= _STEP
     last[whole.request._replace(n_ctx=None)] = whole.plan.settings.n_ctx  # it may end where another way was dealt
     bounds = []
@@ -57,3 +64,13 @@ def _leaned(search: Search, whole: Judged, least: float) -> Judged | None:
         if judged is not None and search.cost(judged) < least:
             best, least = judged, search.cost(judged)
     return best
+
+
+def _least(search: Search, asked: RequestedSettings, longer: int) -> float:
+    """What is dealt for this context or a longer one costs no less with up to `longer` tokens.
+
+    As if nothing but layers took room.
+    """
+    judged = search.evaluator.least(search.evaluator.dealt_without_buffers(asked))
+    n_ctx = judged.plan.settings.n_ctx
+    return search.cost(judged) * search.lack(max(min(longer, search.ceiling), n_ctx)) / search.lack(n_ctx)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from advisor.recommend.cache_notes import pair_note, safety_notes
@@ -12,7 +13,7 @@ from advisor.recommend.explain import alternatives, fixes, reasons, rejected, su
 from advisor.recommend.policy import Intent, Policy
 from advisor.recommend.recommendation import Note, Recommendation
 from advisor.recommend.search import Found, Ranked, Search, Wishes
-from advisor.recommend.solve import on_devices, settle, sketch_border
+from advisor.recommend.solve import Border, on_devices, settle, sketch_border
 from advisor.recommend.warn import warnings
 from advisor.settings import RequestedSettings
 
@@ -108,32 +109,52 @@ def beyond_memory(evaluator: Evaluator, best: Ranked) -> bool:
 def nearest_miss(search: Search) -> Judged:
     """When nothing fits: the candidate that comes closest, at the shortest acceptable context.
 
-    What fits the GPUs and lacks only system memory comes first: it would run, reading from disk.
+    What fits the GPUs and lacks only system memory comes first: it would run, reading from disk. Only what may come
+    closest is planned exactly.
     """
     pinned = search.wishes.pinned
     n_ctx = pinned.n_ctx if pinned.n_ctx is not None else search.floor
-    tried = []
+    open_: list[tuple[tuple[bool, bool, int], int, Callable[[], Judged | None]]] = []  # at best so far off, order, how
+
+    def settled(request: RequestedSettings) -> None:
+        least = search.evaluator.least(request)
+        open_.append((_off(least), len(open_), lambda: search.evaluator.judge(request)))
+
     for pair in search.cache_pairs() or [("f16", "f16")]:
         base = search.base._replace(n_ctx=n_ctx, cache_type_k=pair[0], cache_type_v=pair[1])
         if pinned.n_gpu_layers is not None or not search.evaluator.host.devices:
-            tried.append(search.judge(base))
+            settled(search.shared(base))
             continue
         variants = [base]
         if search.spec.n_expert and pinned.n_cpu_moe is None and not pinned.cpu_moe:
             variants.append(base._replace(cpu_moe=True))
-        tried.append(search.evaluator.judge(base._replace(n_gpu_layers=0)))
+        settled(base._replace(n_gpu_layers=0))
         for variant in variants:
-            filled = _filled(search, variant)
-            if filled is not None:
-                tried.append(filled)
-    possible = [judged for judged in tried if judged.plan.refused is None] or tried
-    return min(possible, key=lambda judged: (not judged.fits_devices, sum(short.over_bytes for short in judged.shorts)))
+            border = _filled(search, variant)
+            refused, _, _ = _off(border.judged)
+            more = search.evaluator.least(border.make(min(border.at + 1, border.high)))  # should the sketch be wrong
+            host = sum(short.over_bytes for short in more.shorts if short.device == "host")
+            open_.append(((refused, False, host), len(open_), partial(settle, search.evaluator, border, on_devices)))
+    best: tuple[tuple[bool, bool, int], int, Judged] | None = None
+    for bound, number, settle_it in sorted(open_, key=lambda entry: entry[:2]):
+        if best is not None and bound > best[0]:
+            break
+        judged = settle_it()
+        if judged is not None and (best is None or (_off(judged), number) < best[:2]):
+            best = (_off(judged), number, judged)
+    assert best is not None  # nothing on the GPUs, and what was asked for, are candidates whatever they need
+    return best[2]
 
 
-def _filled(search: Search, request: RequestedSettings) -> Judged | None:
+def _off(judged: Judged) -> tuple[bool, bool, int]:
+    """How far a candidate is from fitting."""
+    refused = judged.plan.refused is not None
+    return refused, not judged.fits_devices, sum(short.over_bytes for short in judged.shorts)
+
+
+def _filled(search: Search, request: RequestedSettings) -> Border:
     """As many layers on the GPUs as fit there, whatever the host says."""
-    border = sketch_border(
+    return sketch_border(
         search.evaluator, lambda layers: search.shared(request._replace(n_gpu_layers=layers)),
         1, search.spec.n_layer_all + 1, on_devices,
     )  # fmt: skip
-    return settle(search.evaluator, border, on_devices)

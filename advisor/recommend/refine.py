@@ -5,8 +5,12 @@ from collections.abc import Mapping
 from advisor.recommend.search import Ranked, Search
 
 
-def refined(search: Search, ranked: list[Ranked], kinds: Mapping[int, tuple[str, ...]] | None) -> list[Ranked]:
+def refined(
+    search: Search, ranked: list[Ranked], kinds: Mapping[int, tuple[str, ...]] | None, known_cost: float = float("inf")
+) -> list[Ranked]:
     """`ranked` with candidates that differ from its best in what the search does not try; `kinds`: of `expert_kinds`.
+
+    What is not cheaper than `known_cost` is not looked for.
 
     Layers dealt otherwise to cards of different speeds, whatever is fast enough where nothing was yet, and parts of a
     step more on the GPUs.
@@ -14,7 +18,7 @@ def refined(search: Search, ranked: list[Ranked], kinds: Mapping[int, tuple[str,
     if ranked and search.unequal and search.wishes.pinned.n_ctx is None:
         from advisor.recommend.lean import leaned
 
-        ranked = search.rank([*(one.judged for one in ranked), *leaned(search, ranked)])
+        ranked = search.rank([*(one.judged for one in ranked), *leaned(search, ranked, known_cost)])
     least = search.wishes.min_tokens_per_s
     if least and not (ranked and search.fast_enough(ranked[0].speed)):
         from advisor.recommend.fastest import fastest
@@ -23,6 +27,6 @@ def refined(search: Search, ranked: list[Ranked], kinds: Mapping[int, tuple[str,
     if ranked and kinds is not None:
         from advisor.recommend.finer import last_looks
 
-        more = last_looks(search, ranked[0].judged, kinds)
+        more = last_looks(search, ranked[0].judged, kinds, known_cost)
         ranked = search.rank([*(one.judged for one in ranked), *more]) if more else ranked
     return ranked

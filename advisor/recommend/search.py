@@ -12,11 +12,11 @@ from advisor.recommend.chain import Chain, chain_of
 from advisor.recommend.evaluate import Evaluator, Judged, cost, lack
 from advisor.recommend.policy import Intent, Policy
 from advisor.recommend.solve import Border, everywhere, on_devices, settle, sketch_border
+from advisor.recommend.wholes import larger_wholes, no_cheaper, whole_may_gain
 from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings
 from advisor.speed import Speed
 
-WORTH = 0.995  # what cannot come below that share of the best known cost is not looked into
 _TOO_SLOW = 1e7  # more seconds than any turn has tokens
 
 
@@ -143,10 +143,12 @@ class Search:
 
     # -- solving one knob ------------------------------------------------------------------------------------------
 
-    def longest(self, request: RequestedSettings, low: int, high: int, *, pinned: bool = True) -> Judged | None:
+    def longest(
+        self, request: RequestedSettings, low: int, high: int, *, pinned: bool = True, below: float | None = None
+    ) -> Judged | None:
         """The candidate with the largest n_ctx in [low, high] that fits, None when `low` does not fit.
 
-        A pinned n_ctx is the only one tried, unless `pinned` is False.
+        A pinned n_ctx is the only one tried, unless `pinned` is False. None also for what is not sketched `below`.
         """
         if pinned and self.wishes.pinned.n_ctx is not None:
             request = request._replace(n_ctx=self.wishes.pinned.n_ctx or None)
@@ -163,7 +165,10 @@ class Search:
                 return best
             if best.plan.refused is not None:
                 return None
-        return settle(self.evaluator, self.context_border(request, low, high), everywhere)
+        border = self.context_border(request, low, high)
+        if below is not None and no_cheaper(self, border, high, below):
+            return None
+        return settle(self.evaluator, border, everywhere)
 
     def may_fit(self, request: RequestedSettings, *, host: bool = True) -> bool:
         """False where not even weights and cache fit; how layers lie on several GPUs is not looked at."""
@@ -189,8 +194,10 @@ class Search:
 
     # -- families of candidates ------------------------------------------------------------------------------------
 
-    def everything_on_gpu(self, pair: tuple[str, str], n_ubatch: int | None = None) -> Judged | None:
-        """Every layer on the GPUs with the longest context that fits; `n_ubatch` None = as asked."""
+    def everything_on_gpu(
+        self, pair: tuple[str, str], n_ubatch: int | None = None, below: float | None = None
+    ) -> Judged | None:
+        """Every layer on the GPUs with the longest context that fits; `n_ubatch` None = as asked; `below` as there."""
         pinned, every = self.wishes.pinned, self.spec.n_layer_all + 1
         experts_away = self.spec.n_expert and (pinned.n_cpu_moe or pinned.cpu_moe)
         in_part = pinned.n_gpu_layers is not None and 0 <= pinned.n_gpu_layers < every
@@ -200,7 +207,7 @@ class Search:
         request = self.base._replace(n_gpu_layers=layers, cache_type_k=pair[0], cache_type_v=pair[1])
         if n_ubatch is not None:
             request = request._replace(n_ubatch=n_ubatch)
-        return self.longest(request, min(self.floor, self.ceiling), self.unasked)
+        return self.longest(request, min(self.floor, self.ceiling), self.unasked, below=below)
 
     def chain(self, pair: tuple[str, str], n_ctx: int, n_ubatch: int | None) -> Chain:
         """Every way to keep a part on the CPU with this cache, context and micro-batch."""
@@ -246,8 +253,11 @@ class Search:
         request = self.base._replace(n_gpu_layers=0, cache_type_k=pair[0], cache_type_v=pair[1])
         return self.longest(request, self.floor, self._longest_in_ram)
 
-    def run(self, known_cost: float = float("inf")) -> Found:
-        """All fitting candidates, the cheapest first; those that cannot cost less than `known_cost` may be missing."""
+    def run(self, known_cost: float = float("inf"), *, whatever: bool = False) -> Found:
+        """All fitting candidates, the cheapest first; those that cannot cost less than `known_cost` may be missing.
+
+        `whatever`: only those of the last looks may.
+        """
         found: dict[RequestedSettings, Judged] = {}
 
         def keep(judged: Judged | None) -> None:
@@ -256,32 +266,28 @@ class Search:
 
         best, full = float("inf"), False
         for pair in self.cache_pairs():
-            whole = self.everything_on_gpu(pair) if self._whole_may_gain(pair, found, best) else None
+            whole = self.everything_on_gpu(pair) if whole_may_gain(self, pair, found, best) else None
             if whole is not None and whole.fits:
                 keep(whole)
                 best = min(best, self.cost(whole))
                 full = full or whole.plan.settings.n_ctx >= self.comfortable
-        for request in list(found):  # experts read prompts faster in larger batches
-            for n_ubatch in self.larger_batches:
-                if self.cost(self.evaluator.least(request._replace(n_ubatch=n_ubatch))) < WORTH * best:
-                    whole = self.everything_on_gpu((request.cache_type_k or "", request.cache_type_v or ""), n_ubatch)
-                    keep(whole)
-                    best = min(best, self.cost(whole)) if whole is not None else best
+        for whole in larger_wholes(self, list(found), best):
+            keep(whole)
+            best = min(best, self.cost(whole))
         if not full and self.evaluator.host.devices:
             from advisor.recommend.trade import Trades  # it searches on with this
 
-            only_better = known_cost < float("inf")
-            for judged in Trades(self).settled(min(best, known_cost), only_better=only_better):
+            better = known_cost < float("inf") and not whatever
+            for judged in Trades(self).settled(min(best, known_cost) if better else best, only_better=better):
                 keep(judged)
-        if not found:
-            for pair in self.cache_pairs():
-                keep(self.on_cpu(pair))
+        for pair in self.cache_pairs() if not found else ():
+            keep(self.on_cpu(pair))
         ranked = self.rank(list(found.values()))
         slow = self.wishes.min_tokens_per_s and not (ranked and self.fast_enough(ranked[0].speed))
         if slow or self._kinds is not None or self.unequal:
             from advisor.recommend.refine import refined  # it searches on with this
 
-            ranked = refined(self, ranked, self._kinds)
+            ranked = refined(self, ranked, self._kinds, known_cost)
         return Found(tuple(ranked), self.floor, self.ceiling)
 
     @property
@@ -291,13 +297,6 @@ class Search:
             return []
         usual = self.evaluator.engine.defaults["n_ubatch"]
         return sorted((n for n in self.policy.search["n_ubatch_with_host_weights"] if n > usual), reverse=True)
-
-    def _whole_may_gain(self, pair: tuple[str, str], found: Mapping[RequestedSettings, Judged], best: float) -> bool:
-        """Whether everything on the GPUs with another cache can be longer than, or cheaper than, what was found."""
-        if not found or self.unequal or all(one.plan.settings.n_ctx < self.ceiling for one in found.values()):
-            return True
-        request = next(iter(found))._replace(cache_type_k=pair[0], cache_type_v=pair[1])
-        return self.cost(self.evaluator.least(request)) < best
 
     def cost(self, judged: Judged) -> float:
         """What a candidate costs for the intent, see `cost`; too slow for the wishes is much too dear."""

@@ -5,8 +5,9 @@ from heapq import heapify, heappop, heappush
 from typing import TypeAlias
 
 from advisor.recommend.evaluate import Judged
-from advisor.recommend.search import WORTH, Search
+from advisor.recommend.search import Search
 from advisor.recommend.solve import Border, everywhere, settle, sketch_border
+from advisor.recommend.wholes import WORTH
 from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings
 

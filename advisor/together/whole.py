@@ -16,7 +16,7 @@ from advisor.together.types import Member
 class WholeSearch(Search):
     """The search without anything left on the CPU."""
 
-    def run(self, known_cost: float = float("inf")) -> Found:  # noqa: ARG002 - there is little to leave out
+    def run(self, known_cost: float = float("inf"), *, whatever: bool = False) -> Found:  # noqa: ARG002 - little to leave out
         """All fitting candidates, the cheapest first."""
         found: dict[RequestedSettings, Judged] = {}
         for n_ubatch in (None, *self.larger_batches):

@@ -1,10 +1,11 @@
-"""Prints what a recommendation costs: CPU time, graphs and plans, against 150 ms for a hard one, 30 for an easy one.
+"""Prints what a choice and its whole answer cost: CPU time and graphs; 150 ms for a hard one, 30 for an easy one.
 
 usage: python -m tests.bench.search [MODEL...]   (default: every mixture of experts of the zoo and its large dense
 models on three cards, small models on one; no assertions)
 
 Hard is a model that three cards hold in part, or only just. CPU time is that of this process without garbage
-collection, as the command line runs, the best of some repeats; start-up is not in it.
+collection, as the command line runs, the best of some repeats; start-up is not in it. The choice is there when every
+set of cards has been searched; the answer explains it: contexts, fixes, what was rejected, reasons, warnings.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from advisor.app import App
 from advisor.memory.graph import Job
 from advisor.memory.plan import Planner
 from advisor.planner import Planner as Recommender
+from advisor.recommend.recommend import recommend_found
 from advisor.recommend.search import Wishes
 from advisor.settings import RequestedSettings
 from tests.tools.cells import DATA, header, spec
@@ -35,24 +37,29 @@ DENSE = ("command-r", "llama33-70b-q4_k_m", "seed-oss-36b", "deci-49b")
 
 
 class Cost(NamedTuple):
-    """What one recommendation took."""
+    """What one recommendation took: the search alone, and with its explanation."""
 
     model: str
     cards: str
     verdict: str
-    graphs: int
     plans: int
+    search_graphs: int
+    graphs: int
+    search_ms: float
     cpu_ms: float
     limit_ms: int
 
     @property
     def text(self) -> str:
         """One line."""
-        share = self.cpu_ms / self.limit_ms
         return (
-            f"{self.model:22} {self.cards:14} {self.verdict:12} {self.graphs:3} graphs {self.plans:4} plans "
-            f"{self.cpu_ms:6.1f} ms  {share:4.2f} of {self.limit_ms} ms"
+            f"{self.model:22} {self.cards:14} {self.verdict:12} {self.plans:4} plans  "
+            f"choice {self.search_graphs:3} graphs {self.search_ms:6.1f} ms {self._above(self.search_ms)}  "
+            f"answer {self.graphs:3} graphs {self.cpu_ms:6.1f} ms {self._above(self.cpu_ms)}  of {self.limit_ms}"
         )
+
+    def _above(self, spent_ms: float) -> str:
+        return "!" if spent_ms > self.limit_ms else " "
 
 
 def main() -> None:
@@ -64,9 +71,12 @@ def main() -> None:
         for each in sorted(found, key=lambda each: each.cpu_ms):
             print(each.text)
         if found:
-            above = sum(each.cpu_ms > each.limit_ms for each in found)
-            middle = sorted(each.cpu_ms for each in found)[len(found) // 2]
-            print(f"{len(found)} cases, median {middle:.0f} ms, {above} above {found[0].limit_ms} ms\n")
+            limit_ms = found[0].limit_ms
+            print(f"{len(found)} cases, above {limit_ms} ms ({sum(each.graphs for each in found)} graphs):")
+            for what, spent in (("choice", [each.search_ms for each in found]), ("answer", [e.cpu_ms for e in found])):
+                middle, above = sorted(spent)[len(spent) // 2], sum(ms > limit_ms for ms in spent)
+                print(f"  {what}: {above}, median {middle:.0f} ms, most {max(spent):.0f} ms")
+            print()
 
 
 def experts() -> list[str]:
@@ -79,9 +89,10 @@ def cost(model: str, cards: tuple[str, ...], ram_gib: int, limit_ms: int) -> Cos
     """The recommendation of a model on these cards, the best of some repeats."""
     gc.collect()
     gc.disable()
-    found = min((_once(model, cards, ram_gib, limit_ms) for _ in range(REPEATS)), key=lambda each: each.cpu_ms)
+    found = [_once(model, cards, ram_gib, limit_ms) for _ in range(REPEATS)]
     gc.enable()
-    return found
+    best = min(found, key=lambda each: each.cpu_ms)
+    return best._replace(search_ms=min(each.search_ms for each in found))
 
 
 def _once(model: str, cards: tuple[str, ...], ram_gib: int, limit_ms: int) -> Cost:
@@ -96,16 +107,30 @@ def _once(model: str, cards: tuple[str, ...], ram_gib: int, limit_ms: int) -> Co
         counts["plans"] += 1
         return plan(self, *given, **named)
 
+    search_graphs, search_ms = 0, 0.0
+
+    def explained(*given: Any, **named: Any) -> Any:
+        nonlocal search_graphs, search_ms
+        search_graphs, search_ms = counts["graphs"], 1000 * (time.process_time() - start)
+        return recommend_found(*given, **named)
+
     app = App()
     host = app.host(gpus=list(cards), ram=ram_gib << 30)
     described = app.model(header(model))
-    with mock.patch.object(Job, "build", built), mock.patch.object(Planner, "plan", planned):
+    with (
+        mock.patch.object(Job, "build", built),
+        mock.patch.object(Planner, "plan", planned),
+        mock.patch("advisor.recommend.cards.recommend_found", explained),
+    ):
         start = time.process_time()
         recommender = Recommender(app, host, app.engine(None))
         answer, _ = recommender.recommend(described, recommender.intent("balanced"), Wishes(RequestedSettings()))
         spent = 1000 * (time.process_time() - start)
     sizes = "+".join(f"{device.total_bytes / (1 << 30):g}" for device in host.devices)
-    return Cost(model, f"{sizes}/{ram_gib}", answer.verdict, counts["graphs"], counts["plans"], spent, limit_ms)
+    return Cost(
+        model, f"{sizes}/{ram_gib}", answer.verdict, counts["plans"], search_graphs, counts["graphs"],
+        search_ms, spent, limit_ms,
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -1,0 +1,47 @@
+"""Everything on the GPUs: which other cache or micro-batch is worth a search for its longest context."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from advisor.recommend.evaluate import Judged
+from advisor.settings import RequestedSettings
+
+if TYPE_CHECKING:
+    from advisor.recommend.search import Search
+    from advisor.recommend.solve import Border
+
+WORTH = 0.995  # what cannot come below that share of the best known cost is not looked into
+_SKETCHED_SHORT = 1.5  # the longest context that fits is no more times what a sketch of a new micro-batch says
+
+
+def whole_may_gain(
+    search: Search, pair: tuple[str, str], found: Mapping[RequestedSettings, Judged], best: float
+) -> bool:
+    """Whether everything on the GPUs with another cache can be longer than, or cheaper than, what was found."""
+    if not found or search.unequal or all(one.plan.settings.n_ctx < search.ceiling for one in found.values()):
+        return True
+    request = next(iter(found))._replace(cache_type_k=pair[0], cache_type_v=pair[1])
+    return search.cost(search.evaluator.least(request)) < best
+
+
+def larger_wholes(search: Search, found: Sequence[RequestedSettings], best: float) -> Iterator[Judged]:
+    """What was found with larger micro-batches, where these may cost less than `best`: experts read prompts faster."""
+    for request in found:
+        pair = (request.cache_type_k or "", request.cache_type_v or "")
+        for n_ubatch in search.larger_batches:
+            least = search.evaluator.least(request._replace(n_ubatch=n_ubatch))
+            whole = search.everything_on_gpu(pair, n_ubatch, best) if search.cost(least) < WORTH * best else None
+            if whole is not None:
+                best = min(best, search.cost(whole))
+                yield whole
+
+
+def no_cheaper(search: Search, border: Border, longest: int, below: float) -> bool:
+    """Whether the context at a border costs no less than `below` even where sketches of a new micro-batch are off."""
+    if not border.judged.fits:
+        return False
+    n_ctx = border.judged.plan.settings.n_ctx
+    more = search.lack(min(int(n_ctx * _SKETCHED_SHORT), longest)) / search.lack(n_ctx)
+    return search.cost(border.judged) * more >= below
