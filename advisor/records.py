@@ -20,8 +20,11 @@ else:
         fields = cls._fields
         if not named and len(given) == len(fields):
             return _new(cls, given)
-        if not given and named.keys() == cls._field_set:
-            return _new(cls, map(named.__getitem__, fields))
+        if not given and len(named) == len(fields):
+            try:
+                return _new(cls, map(named.__getitem__, fields))
+            except KeyError:
+                pass  # said below
         if len(given) > len(fields):
             raise TypeError(f"{cls.__name__} takes {len(fields)} values but {len(given)} were given")
         values, defaults = list(given), cls._field_defaults
@@ -43,10 +46,12 @@ else:
         return made
 
     def _replace(self, /, **named):
-        made = _new(type(self), map(named.pop, self._fields, self))
-        if named:
-            raise ValueError(f"{type(self).__name__} has no field '{next(iter(named))}'")
-        return made
+        values, at = list(self), self._field_at  # most have many fields of which few are replaced
+        for name, value in named.items():
+            if name not in at:
+                raise ValueError(f"{type(self).__name__} has no field '{name}'")
+            values[at[name]] = value
+        return _new(type(self), values)
 
     def _asdict(self):
         return dict(zip(self._fields, self, strict=True))
@@ -72,7 +77,7 @@ else:
             body = {field: _tuplegetter(index, "") for index, field in enumerate(fields)}
             return type(name, (tuple,), {
                 **space, **body, "__slots__": (), "_fields": fields, "_field_defaults": defaults, "__new__": _construct,
-                "_field_set": frozenset(fields),
+                "_field_at": {field: index for index, field in enumerate(fields)},
                 "_make": classmethod(_make), "_replace": _replace, "_asdict": _asdict, "__repr__": _repr,
                 "__match_args__": fields, "__getnewargs__": _getnewargs,
             })  # fmt: skip

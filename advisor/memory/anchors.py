@@ -26,6 +26,7 @@ class Anchors:
     def __init__(self) -> None:
         self._by_context: dict[tuple[object, ...], list[tuple[int, Sizes]]] = {}
         self._by_placement: dict[tuple[object, ...], list[tuple[int, int, Sizes]]] = {}
+        self._by_devices: dict[tuple[object, ...], list[tuple[frozenset[int], int, Sizes]]] = {}
         self._batches: set[int] = set()  # micro-batches that something is known of
 
     def add(self, settings: GraphSettings, placement: GraphPlacement, sizes: Sizes) -> None:
@@ -35,6 +36,8 @@ class Anchors:
         line.insert(bisect_left(line, (settings.n_ctx_seq, sizes)), (settings.n_ctx_seq, sizes))
         near = self._by_placement.setdefault(_placement_key(settings, placement), [])
         near.append((_on_devices(placement), settings.n_ctx_seq, sizes))
+        alike = self._by_devices.setdefault(_devices_key(settings, placement), [])
+        alike.append((frozenset(placement.layers), settings.n_ctx_seq, sizes))
 
     def guess(self, settings: GraphSettings, placement: GraphPlacement) -> Sizes | None:
         """The buffers between or beside known ones, None when nothing comparable is known."""
@@ -58,7 +61,23 @@ class Anchors:
             _, known_at, sizes = min(near, key=lambda entry: (abs(entry[1] - at), abs(entry[0] - count)))
             if _close(at, known_at):
                 return _grown(sizes, settings, at - known_at)
-        return None
+        return self._of_fewer_devices(settings, placement)
+
+    def _of_fewer_devices(self, settings: GraphSettings, placement: GraphPlacement) -> Sizes | None:
+        """Some devices left empty that are not where something is known: the others hardly need anything else.
+
+        Where experts lie on the host: copies of these, for prompts, are most of what any device needs.
+        """
+        if not placement.overrides:
+            return None
+        used, at = frozenset(placement.layers), settings.n_ctx_seq
+        known = self._by_devices.get(_devices_key(settings, placement), ())
+        near = [entry for entry in known if used < entry[0] and _close(at, entry[1])]
+        if not near:
+            return None
+        _, known_at, sizes = min(near, key=lambda entry: (len(entry[0]), abs(entry[1] - at)))
+        *devices, host = _grown(sizes, settings, at - known_at)
+        return (*(size if index in used else 0 for index, size in enumerate(devices)), host)
 
     def _between_batches(self, settings: GraphSettings, placement: GraphPlacement) -> Sizes | None:
         """Between a smaller and a larger micro-batch: nearly every tensor of the graph grows with it."""
@@ -109,6 +128,10 @@ def _context_key(settings: GraphSettings, placement: GraphPlacement) -> tuple[ob
 def _placement_key(settings: GraphSettings, placement: GraphPlacement) -> tuple[object, ...]:
     used = frozenset(placement.layers)
     return _context_key(settings, placement)[0], placement.n_gpu, used, placement.layers[-1], bool(placement.overrides)
+
+
+def _devices_key(settings: GraphSettings, placement: GraphPlacement) -> tuple[object, ...]:
+    return _context_key(settings, placement)[0], placement.n_gpu, CPU in placement.layers, bool(placement.overrides)
 
 
 def _grown(sizes: Sizes, settings: GraphSettings, more_tokens: int) -> Sizes:

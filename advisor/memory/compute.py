@@ -62,6 +62,7 @@ class ComputeModel:
         self._anchors = Anchors()
         self._flash: dict[tuple[object, ...], bool] = {}
         self._shares: dict[tuple[float, bool], float] = {}
+        self._spans: dict[Sizes, tuple[tuple[Interval, ...], Interval]] = {}
         self._last: tuple[Any, Any, Any, tuple[GraphSettings, GraphPlacement]] | None = None  # asked, and its values
 
     @contextmanager
@@ -123,9 +124,12 @@ class ComputeModel:
             known = self._work_out(*key, settings, placement)
             self._known[key] = known
             self._anchors.add(*key, known)
-        *devices, host = known
-        spans = [self._interval(value, backend) for value, backend in zip(devices, self._backends, strict=True)]
-        return tuple(spans), self._interval(host, None)
+        found = self._spans.get(known)
+        if found is None:
+            *devices, host = known
+            spans = [self._interval(value, backend) for value, backend in zip(devices, self._backends, strict=True)]
+            found = self._spans[known] = tuple(spans), self._interval(host, None)
+        return found
 
     @property
     def n_known(self) -> int:

@@ -54,7 +54,8 @@ def fastest_first(layer_bytes: Sequence[int], room_bytes: Sequence[int], speeds:
 
     All the room where that is not enough.
     """
-    room = [max(n_bytes - max(layer_bytes, default=0), 0) for n_bytes in room_bytes]
+    largest = max(layer_bytes, default=0)
+    room = [max(n_bytes - largest, 0) for n_bytes in room_bytes]
     left = sum(layer_bytes)
     shares = [0] * len(room)
     for speed in sorted(set(speeds), reverse=True):

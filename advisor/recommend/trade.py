@@ -236,8 +236,9 @@ class Trades:
                 low = middle + 1
         if low > chain.high or (Group(pair, None), low) in self._done or not search.may_fit(chain.make(low)):
             return []
-        judged = search.judge(chain.make(low))
-        if not judged.fits:
+        request = search.shared(chain.make(low))
+        judged = self._evaluator.judge(request) if not self._evaluator.far_over(request) else None
+        if judged is None or not judged.fits:
             return []
         border = Border(lambda part: search.shared(chain.make(part)), low, chain.high, low, judged)
         most = settle(self._evaluator, border, everywhere)

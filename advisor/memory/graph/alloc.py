@@ -261,45 +261,59 @@ def run(lists: Sequence[FreeList], events: Sequence[Event], at: list[int]) -> No
 
     A block of nothing is taken and given in the engine's own order, and so is everything once one came back.
     """
+    current, free, high = -1, lists[0], 0
+    offsets, sizes = free.offsets, free.sizes
     for takes, buffer, block, shift, size in events:
-        free = lists[buffer]
+        if buffer != current:  # what follows is mostly of one buffer
+            if current >= 0:
+                free.high = high
+            current, free = buffer, lists[buffer]
+            offsets, sizes, high = free.offsets, free.sizes, free.high
         if free.odd or not size:
+            free.high = high
             if takes:
                 at[block] = free.take_in_order(size)
             else:
                 free.odd = True
                 free.give_in_order(at[block] + shift, size)
+            high = free.high
             continue
-        offsets, sizes = free.offsets, free.sizes
         if takes:
             best = len(sizes) - 1
             tightest = sizes[best]  # the open end is the largest
-            for i, hole in enumerate(sizes):
-                if size <= hole <= tightest:  # of equal ones the last
-                    best, tightest = i, hole
+            if best:
+                for i, hole in enumerate(sizes):
+                    if size <= hole <= tightest:  # of equal ones the last
+                        best, tightest = i, hole
             offset = at[block] = offsets[best]
             if tightest == size:
                 del sizes[best], offsets[best]
             else:
-                offsets[best] = offset + size
                 sizes[best] = tightest - size
-            if offset + size > free.high:
-                free.high = offset + size
+                offsets[best] = end = offset + size
+                if end > high:
+                    high = end
             continue
         offset = at[block] + shift
         after = bisect_left(offsets, offset)
-        joins_next = after < len(offsets) and offsets[after] == offset + size
-        if after and offsets[after - 1] + sizes[after - 1] == offset:
-            sizes[after - 1] += size
-            if joins_next:
-                sizes[after - 1] += sizes[after]
-                del sizes[after], offsets[after]
-        elif joins_next:
+        joins_next = offsets[after] == offset + size  # the open end lies behind everything
+        if after:
+            before = after - 1
+            if offsets[before] + sizes[before] == offset:
+                if joins_next:
+                    sizes[before] += size + sizes[after]
+                    del sizes[after], offsets[after]
+                else:
+                    sizes[before] += size
+                continue
+        if joins_next:
             offsets[after] = offset
             sizes[after] += size
         else:
             offsets.insert(after, offset)
             sizes.insert(after, size)
+    if current >= 0:
+        free.high = high
 
 
 def same_layout(a: Tensor, b: Tensor) -> bool:
