@@ -39,8 +39,9 @@ def _smaller_batch(search: Search, best: Judged, least: float) -> list[Judged]:
         asked = chain.make(part)
         if not search.may_fit(asked):
             break
-        if search.cost(search.evaluator.least(asked)) >= WORTH * least and not search.unequal:
-            continue  # whichever of them has a layer
+        rough = search.evaluator.dealt_without_buffers(asked) if search.unequal else asked
+        if search.cost(search.evaluator.least(rough)) >= WORTH * least:
+            continue
         request = search.shared(asked)
         if search.cost(search.evaluator.least(request)) >= WORTH * least:
             continue

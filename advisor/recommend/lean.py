@@ -13,27 +13,29 @@ _WITHIN = 1.25  # a cache type that is dearer than the best by more is not looke
 
 
 def leaned(search: Search, ranked: list[Ranked], known_cost: float = float("inf")) -> list[Judged]:
-    """Fitting candidates that are cheaper than the best of `ranked`, and than `known_cost`, with their cache types.
+    """Fitting candidates that are cheaper than the best of `ranked` with their cache types.
+
+    Contexts at which nothing can be cheaper than `known_cost` either are left out.
 
     Each way to deal the layers, from that for the floor to that for the longest context, gets the longest context that
     fits beside it, as far as it can be cheaper by what sketches say.
     """
     found: list[Judged] = []
-    least = min(ranked[0].cost, known_cost)
+    least = ranked[0].cost
     seen = set()
     for one in ranked:
         plan, pair = one.judged.plan, (one.judged.request.cache_type_k, one.judged.request.cache_type_v)
         if pair in seen or HOST in plan.placement or plan.host_expert_blocks or one.cost > _WITHIN * ranked[0].cost:
             continue
         seen.add(pair)
-        judged = _leaned(search, one.judged, least)
+        judged = _leaned(search, one.judged, least, known_cost)
         if judged is not None:
             found.append(judged)
             least = search.cost(judged)
     return found
 
 
-def _leaned(search: Search, whole: Judged, least: float) -> Judged | None:
+def _leaned(search: Search, whole: Judged, least: float, known_cost: float) -> Judged | None:
     """The cheapest of one cache type, None where nothing is cheaper than `least`."""
     longest = 2 * whole.plan.settings.n_ctx  # it was dealt for without knowing all buffers
     last: dict[RequestedSettings, int] = {}  # the longest context for which a split was dealt
@@ -42,7 +44,7 @@ def _leaned(search: Search, whole: Judged, least: float) -> Judged | None:
     while n_ctx < min(longest, search.ceiling):
         asked = search.open_split(whole.request._replace(n_ctx=int(n_ctx)))
         if number % _ROUGHLY == 0:
-            may_gain = _least(search, asked, int(n_ctx * _STEP ** (_ROUGHLY + 1))) < _CLOSE * least
+            may_gain = _least(search, asked, int(n_ctx * _STEP ** (_ROUGHLY + 1))) < _CLOSE * min(least, known_cost)
         if may_gain:
             dealt = search.shared(asked)
             last[dealt._replace(n_ctx=None)] = int(n_ctx)
