@@ -1,4 +1,4 @@
-"""A scanner for ruamel.yaml that ends at a depth: its own recurse, and take the square of the brackets that are open."""
+"""A scanner for ruamel.yaml that ends at a depth: open brackets cost it the square of their number."""
 
 from __future__ import annotations
 
