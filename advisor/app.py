@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from advisor.errors import HardwareError, ModelError, UsageError
+from advisor.gguf_header.errors import excerpt
 from advisor.gguf_header.types import GgufHeader
 from advisor.host import HostSnapshot
 from advisor.memory.engine_spec import EXTENSION_SCHEMA, EngineSpec, extend_engine, parse_engine
@@ -164,8 +165,8 @@ class App:
             problem = f"its states have {draft.n_embd:,} values, the model's {spec.n_embd:,}"
         if problem is not None:
             raise ModelError(
-                f"{draft.name} cannot draft for {spec.name}: {problem}; give a draft model of the same family, "
-                "or leave --spec-draft-model away."
+                f"{excerpt(draft.name)} cannot draft for {excerpt(spec.name)}: {problem}; "
+                "give a draft model of the same family, or leave --spec-draft-model away."
             )
         return draft
 

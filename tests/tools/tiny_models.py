@@ -28,10 +28,12 @@ def tiny_model(
     architecture: str = "llama",
     part: tuple[int, int] | None = None,
     kind: int = Q8_0,
+    more: Sequence[bytes] = (),
 ) -> bytes:
     """A language model of `architecture` (built like Llama); `part` (number from 0, count) makes it one of several.
 
-    Part 0 has the metadata and the tensors outside the blocks, block N is in part N % count.
+    `more`: entries of metadata besides the usual ones. Part 0 has the metadata and the tensors outside the blocks,
+    block N is in part N % count.
     """  # fmt: skip
     tensors: list[tuple[str, tuple[int, ...], int]] = []
     number, count = part or (0, 1)
@@ -73,7 +75,7 @@ def tiny_model(
         ]
     if part is not None:
         entries += [kv("split.no", "uint16", number), kv("split.count", "uint16", count)]
-    return filled(entries, tensors)
+    return filled([*entries, *more], tensors)
 
 
 def projector() -> bytes:
