@@ -31,6 +31,7 @@ class Trade(NamedTuple):
     part: int  # number of the chain
     border: Border
     cost: float
+    longest: int  # the context that fits, where a longer one than the trade's would be too slow
 
     @property
     def n_ctx(self) -> int:
@@ -152,11 +153,16 @@ class Trades:
             border = Border(_always(request), 0, 0, 0, self._evaluator.sketch(request))
         else:
             border = search.context_border(chain.make(part), self._floor, self._ceiling, self._reach, near_n_ctx)
-        trade = Trade(group, part, border, search.cost(border.judged))
+        longest = border.judged.plan.settings.n_ctx
+        quick = quick_n_ctx(search, border.judged.request, self._floor, longest)
+        if quick < longest:
+            border = search.context_border(chain.make(part), self._floor, quick)
+        trade = Trade(group, part, border, search.cost(border.judged), longest)
         if border.judged.fits:
             self._seen[key] = trade
             if key not in self._done:  # what ends where sketches do may be longer
-                self._push(trade.cost * self._lack(self._longest(trade)) / self._lack(trade.n_ctx), trade)
+                more = self._longest(trade) if quick == longest else trade.n_ctx
+                self._push(trade.cost * self._lack(more) / self._lack(trade.n_ctx), trade)
         return trade
 
     def _between(self, low: Trade, high: Trade) -> None:
@@ -177,8 +183,8 @@ class Trades:
 
     def _longest(self, trade: Trade) -> int:
         """No part with as much on the GPUs has a longer context. One that is over says nothing of it."""
-        known = trade.border.judged.fits and trade.n_ctx < self._reach
-        return trade.n_ctx if known else self._ceiling
+        known = trade.border.judged.fits and trade.longest < self._reach
+        return trade.longest if known else self._ceiling
 
     def _lack(self, n_ctx: int) -> float:
         return self._search.lack(n_ctx)
@@ -197,7 +203,7 @@ class Trades:
         cost = self._search.cost(judged) if judged is not None else float("inf")
         self._best = min(self._best, cost)
         looks = self._looks[trade.group] = self._looks.get(trade.group, 1) + 1
-        close = trade.n_ctx >= self._reach or trade.cost / _CLOSE < cost < trade.cost * _CLOSE
+        close = trade.longest >= self._reach or trade.cost / _CLOSE < cost < trade.cost * _CLOSE
         if not close and looks <= _LOOKS:
             self._open = [entry for entry in self._open if _group(entry[2]) != trade.group]
             heapify(self._open)
@@ -275,6 +281,26 @@ class Trades:
                 break
             self._expand(item)
         return [min(known, key=_cost)] if known else []
+
+
+def quick_n_ctx(search: Search, request: RequestedSettings, low: int, high: int) -> int:
+    """The longest context in [low, high], in whole steps, from which answers are quick enough.
+
+    `high` where that is quick enough, or nothing is: the deeper in its context a model answers, the slower.
+    """
+    least = search.least_tokens_per_s
+
+    def quick(n_ctx: int) -> bool:
+        at = search.evaluator.least(search.shared(search.open_split(request)._replace(n_ctx=n_ctx)))
+        return search.pace(search.evaluator.speed(at, search.intent)) >= least
+
+    if not least or low >= high or quick(high) or not quick(low):
+        return high
+    first, last = low // search.step, high // search.step
+    while first < last:
+        middle = (first + last + 1) // 2
+        first, last = (middle, last) if quick(max(middle * search.step, low)) else (first, middle - 1)
+    return max(first * search.step, low)
 
 
 def _group(item: Item) -> Group:
