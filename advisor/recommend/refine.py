@@ -19,8 +19,8 @@ def refined(
         from advisor.recommend.lean import leaned
 
         ranked = search.rank([*(one.judged for one in ranked), *leaned(search, ranked, known_cost)])
-    least = search.wishes.min_tokens_per_s
-    if least and not (ranked and search.fast_enough(ranked[0].speed)):
+    least = search.least_tokens_per_s
+    if least and not (ranked and search.pace(ranked[0].speed) >= least):
         from advisor.recommend.fastest import fastest
 
         ranked = search.rank([*(one.judged for one in ranked), *fastest(search, least)])

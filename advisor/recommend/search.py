@@ -18,6 +18,7 @@ from advisor.settings import RequestedSettings
 from advisor.speed import Speed
 
 _TOO_SLOW = 1e7  # more seconds than any turn has tokens
+_AS_FAST = 0.995  # nobody notices the rest
 
 
 class Wishes(NamedTuple):
@@ -283,7 +284,7 @@ class Search:
         for pair in self.cache_pairs() if not found else ():
             keep(self.on_cpu(pair))
         ranked = self.rank(list(found.values()))
-        slow = self.wishes.min_tokens_per_s and not (ranked and self.fast_enough(ranked[0].speed))
+        slow = self.least_tokens_per_s and not (ranked and self.pace(ranked[0].speed) >= self.least_tokens_per_s)
         if slow or self._kinds is not None or self.unequal:
             from advisor.recommend.refine import refined  # it searches on with this
 
@@ -309,20 +310,35 @@ class Search:
 
     def _price(self, judged: Judged, speed: Speed) -> float:
         price = cost(judged, speed, self.intent, self.policy, self.spec.n_ctx_train)
-        least = max(self.intent.least_tokens_per_s, self.wishes.min_tokens_per_s or 0.0)
-        return price * 1000.0 if speed.decode_tokens_per_s.value < least else price
+        return price * 1000.0 if self.pace(speed) < self.least_tokens_per_s else price
+
+    @property
+    def least_tokens_per_s(self) -> float:
+        """What is slower is much too dear: of the intent, and of the user's wish."""
+        return max(self.intent.least_tokens_per_s, self.wishes.min_tokens_per_s or 0.0)
+
+    def pace(self, speed: Speed) -> float:
+        """The tokens per second that wishes are about: written, or read where the model does not answer."""
+        return (speed.decode_tokens_per_s if self.spec.answers else speed.prefill_tokens_per_s).value
 
     def fast_enough(self, speed: Speed) -> bool:
         """Whether a speed is what the user wishes at least."""
-        return speed.decode_tokens_per_s.value >= (self.wishes.min_tokens_per_s or 0.0)
+        return self.pace(speed) >= (self.wishes.min_tokens_per_s or 0.0)
 
     def rank(self, candidates: list[Judged]) -> list[Ranked]:
-        """Cheapest first, then what is too slow for the wish, the fastest first; of equals the longer context."""
-        ranked = []
-        for judged in candidates:
-            speed = self.evaluator.speed(judged, self.intent)
-            enough = self.fast_enough(speed)
-            price = self._price(judged, speed) if enough else _TOO_SLOW / speed.decode_tokens_per_s.value
-            ranked.append(Ranked(judged, speed, price))
-        ranked.sort(key=lambda r: (r.cost, -r.judged.plan.settings.n_ctx, r.judged.plan.settings.cache_type_k != "f16"))
-        return ranked
+        """Cheapest first, then what is too slow for the wish, the fastest first; of equals the longer context.
+
+        Of what is too slow, and as good as the fastest of all, the cheapest goes first.
+        """
+        ranked = [Ranked(one, self.evaluator.speed(one, self.intent), 0.0) for one in candidates]
+        most = max((self.pace(one.speed) for one in ranked), default=0.0)
+        prices = []
+        for judged, speed, _ in ranked:
+            price, rate = self._price(judged, speed), self.pace(speed)
+            slow = _TOO_SLOW / (most if rate > _AS_FAST * most else rate)
+            prices.append((price if self.fast_enough(speed) else slow, price))
+        settings = [one.judged.plan.settings for one in ranked]
+        order = sorted(
+            range(len(ranked)), key=lambda n: (*prices[n], -settings[n].n_ctx, settings[n].cache_type_k != "f16")
+        )
+        return [ranked[n]._replace(cost=prices[n][0]) for n in order]
