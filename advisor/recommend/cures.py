@@ -13,7 +13,7 @@ from advisor.recommend.steps import Step
 from advisor.recommend.whole import whole_request
 from advisor.recommend.words import cache_name, saved_on
 from advisor.records import NamedTuple
-from advisor.units import MIB
+from advisor.units import MIB, format_bytes
 
 if TYPE_CHECKING:
     from advisor.quants.rules import QuantRules
@@ -234,8 +234,9 @@ class Cures:
     def _fix(self, fix: Fix) -> Cure:
         """What the answer itself names."""
         if fix.costs == "money":
-            card = "a card with {saves_bytes} more memory would hold all of it"
-            text = card if "card" in fix.change else "{saves_bytes} more system memory would do"
+            whole = "would hold all of it" if fix.enough else "would hold what goes to the GPUs, not enough alone"
+            card = f"{fix.change} {whole}".replace(format_bytes(fix.saves_bytes), "{saves_bytes}")
+            text = "{saves_bytes} more system memory would do" if "system" in fix.change else card
             return Cure("hardware", fix.change, fix.saves_bytes, fix.enough, None,
                         capital(sentence(say(text, saves_bytes=fix.saves_bytes))))  # fmt: skip
         alone = "" if fix.enough else ", not enough alone"

@@ -90,6 +90,12 @@ class Evaluator:
             spec, self.host, self.engine, self.budget, speed, self._tool, self._beside, self._overheads, self
         )
 
+    def on(self, host: HostSnapshot, budget: Budget) -> "Evaluator":
+        """What judges the same model on the same GPUs with other memory."""
+        return Evaluator(
+            self.spec, host, self.engine, budget, self._speed, self._tool, self._beside, self._overheads, self
+        )
+
     def judge(self, request: RequestedSettings) -> Judged:
         """Plan `request` and hold it against the budget."""
         known = self._judged.get(request)

@@ -267,7 +267,11 @@ def fixes(
         costs = f"loses {loses} quality, {pace_text(one.speed)}"
         out.append(Fix(f"a file in {one.text}", saves, costs, True, rate))
     if over and place != "host":
-        out.append(Fix(f"a card with {format_bytes(over)} more memory", over, "money", True))
+        from advisor.recommend.more_memory import more_memory
+
+        more = more_memory(search, wished)
+        if more is not None:
+            out.append(Fix(more.text, more.more_bytes, "money", more.enough))
     if verdict == "does_not_fit" and best.shorts and best.shorts[0].device == "host":
         lacking = best.shorts[0].over_bytes
         out.append(Fix(f"{format_bytes(lacking)} more system memory", lacking, "money", True))
