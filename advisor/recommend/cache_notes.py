@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from advisor.ggml_types import BY_NAME
 from advisor.memory.types import MemoryPlan
-from advisor.recommend.cache_safety import CacheRow, runs_cache
+from advisor.recommend.cache_safety import ON_CPU, CacheRow, runs_cache
 from advisor.recommend.evaluate import Evaluator, Judged
 from advisor.recommend.recommendation import Note
 from advisor.settings import RequestedSettings
@@ -28,7 +28,7 @@ def safety_notes(rows: Iterable[CacheRow], plan: MemoryPlan, backends: Iterable[
     mixed = [row for row in known if row.mixed and pair[0] != pair[1] and not {*pair}.isdisjoint(row.types)]
     if in_use:
         for row in mixed:
-            text = f"Keys in {pair[0]} with values in {pair[1]} are slow here: {row.text}."
+            text = f"Keys in {pair[0]} with values in {pair[1]} are slow here: {row.text}.{_divided(row)}"
             notes.append((row.factor, Note(f"cache_types_mixed_{row.effect}", text, f"policy.toml: {row.name}")))
     for kind, side in zip(pair, "kv", strict=True):
         if not BY_NAME[kind].is_quantized or (side == "v" and kind == pair[0]):
@@ -37,7 +37,7 @@ def safety_notes(rows: Iterable[CacheRow], plan: MemoryPlan, backends: Iterable[
         for row in mine:
             if row.effect == "fine" or (row.effect in _KERNELS and (mixed or not in_use)):
                 continue
-            text = f"{_subject(row, kind)}: {row.text}."
+            text = f"{_subject(row, kind)}: {row.text}.{_divided(row)}"
             notes.append((row.factor, Note(f"cache_type_{row.effect}", text, f"policy.toml: {row.name}")))
         if not any(row.effect != "lossy_keys" for row in mine) and backends:
             where = " and ".join(sorted(set(backends)))
@@ -66,6 +66,13 @@ def pair_note(evaluator: Evaluator, judged: Judged, pinned: RequestedSettings) -
         f"instead of {format_bytes(now)}, {format_bytes(now - then)} less; {price}."
     )
     return [Note("cache_half_quantized", text)]
+
+
+def _divided(row: CacheRow) -> str:
+    """What the speeds carry of it."""
+    if row.effect != ON_CPU:
+        return ""
+    return f" The speeds here are divided by {row.factor:g} for that; with a build that has the kernels they are not."
 
 
 def _subject(row: CacheRow, kind: str) -> str:

@@ -4,8 +4,6 @@ With one GPU it is what is lacking there. With several the first is given more u
 the user dealt the layers, each is given what it lacks. Either way the larger cards are planned, not supposed.
 """
 
-from __future__ import annotations
-
 from advisor.recommend.evaluate import Evaluator, Judged
 from advisor.recommend.search import Search
 from advisor.records import NamedTuple
