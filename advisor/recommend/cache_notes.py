@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from advisor.ggml_types import BY_NAME
 from advisor.memory.types import MemoryPlan
-from advisor.recommend.cache_safety import ON_CPU, CacheRow, runs_cache
+from advisor.recommend.cache_safety import ON_CPU, CacheRow, runs_cache, slow_row
 from advisor.recommend.evaluate import Evaluator, Judged
 from advisor.recommend.recommendation import Note
 from advisor.settings import RequestedSettings
@@ -44,6 +44,17 @@ def safety_notes(rows: Iterable[CacheRow], plan: MemoryPlan, backends: Iterable[
             text = f"How fast a {kind} cache is with {where} is not known here."
             notes.append((0.0, Note("cache_type_unknown", text, "policy.toml: cache_safety")))
     return [note for _, note in sorted(notes, key=lambda pair: -pair[0])]
+
+
+def offered_notes(rows: Sequence[CacheRow], plan: MemoryPlan, kinds: Iterable[str]) -> list[Note]:
+    """A warning of each type that is not chosen but stands beside the choice with its contexts, where it is slow."""
+    notes = []
+    for kind in kinds:
+        slow = slow_row(rows, kind)
+        if slow is not None and kind != plan.settings.cache_type_k and any(one.cache_bytes for one in plan.devices):
+            text = f"{_subject(slow, kind)}: {slow.text}; the table's speeds are divided by {slow.factor:g} for that."
+            notes.append(Note("cache_type_offered_on_cpu", text, f"policy.toml: {slow.name}"))
+    return notes
 
 
 def pair_note(evaluator: Evaluator, judged: Judged, pinned: RequestedSettings) -> list[Note]:

@@ -88,6 +88,12 @@ def on_cpu_factor(rows: Iterable[CacheRow], plan: MemoryPlan) -> float:
     return max((row.factor for row in mine if row.effect == ON_CPU and row.mixed == mixed), default=1.0)
 
 
+def slow_row(rows: Iterable[CacheRow], kind: str) -> CacheRow | None:
+    """The row by which keys and values in this type take attention to the CPU, the slowest of several."""
+    mine = [row for row in rows if row.effect == ON_CPU and not row.mixed and kind in row.types]
+    return max(mine, key=lambda row: row.factor, default=None)
+
+
 def runs_cache(name: str, spec: ModelSpec, engine: EngineSpec, backends: Iterable[str]) -> bool:
     """Whether an engine takes this cache type for a model on GPUs of these backends, with flash attention."""
     kind = BY_NAME[name]

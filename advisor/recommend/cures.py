@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from advisor.host import HostSnapshot
+from advisor.recommend.cache_safety import slow_row
 from advisor.recommend.evaluate import Judged
 from advisor.recommend.recommendation import Fix, Recommendation
 from advisor.recommend.rungs import context_of, rate_of, where
@@ -190,7 +191,11 @@ class Cures:
             saves = search.evaluator.cache_bytes(chosen.request) - search.evaluator.cache_bytes(small)
             where = "of cache"
         said = say("{change} saves {saves_bytes} {where}", change=change, saves_bytes=saves, where=where)
-        told = sentence(said, self._then(again, now), self._quality("q8_0"))
+        row = slow_row(again.cache_rows, "q8_0")
+        slow = (
+            say("about {slower} times slower, as {why}", slower=row.factor, why=row.text) if row is not None else None
+        )
+        told = sentence(said, self._then(again, now), slow, self._quality("q8_0"))
         return Cure("cache", change, saves, now.judged.fits, now.judged, told)
 
     def _quantizations(self) -> list[Cure]:
