@@ -55,6 +55,7 @@ class Search:
         self.spec = evaluator.spec
         self._backends: list[str] = [device.backend for device in evaluator.host.devices]
         self.cache_rows = rows_for(policy.cache_safety, self.spec, evaluator.engine, self._backends)
+        evaluator.know(self.cache_rows)
         self.policy: Policy = with_safety(policy, self.cache_rows) if self.cache_rows else policy
         step = int(policy.search["n_ctx_step"])  # of one slot
         self.slots = wishes.pinned.n_parallel or intent.n_parallel or 1
