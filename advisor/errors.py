@@ -66,6 +66,6 @@ def unexpected(error: BaseException) -> str:
     file = frame.tb_frame.f_code.co_filename.replace("\\", "/").rpartition("/")[2] if frame else ""
     place = f" at {file}:{frame.tb_lineno}" if frame else ""
     return (
-        f"this is a bug in advisor ({type(error).__name__}{place}: {str(error):.200}); please report it with the output "
+        f"this is a bug in advisor ({type(error).__name__}{place}: {error!s:.200}); please report it with the output "
         "of 'advisor doctor'."
     )
