@@ -40,15 +40,15 @@ def _part_of(search: Search, best: Judged, n_ubatch: int | None) -> tuple[Chain,
 
 def _longer(search: Search, best: Judged, least: float) -> list[Judged]:
     """A part less on the GPUs, with the longest context beside it: where sketches thought that it ends sooner."""
-    if search.wishes.pinned.n_ctx is not None or best.plan.settings.n_ctx >= search.ceiling:
+    if search.wishes.pinned.n_ctx is not None or best.plan.settings.n_ctx >= search.unasked:
         return []
     chain, at = _part_of(search, best, best.request.n_ubatch)
     if at is None or at <= chain.low:
         return []
     request = chain.make(at - 1)
-    if search.cost(search.evaluator.least(request._replace(n_ctx=search.ceiling))) >= WORTH * least:
+    if search.cost(search.evaluator.least(request._replace(n_ctx=search.unasked))) >= WORTH * least:
         return []
-    judged = search.longest(request, best.plan.settings.n_ctx, search.ceiling)
+    judged = search.longest(request, best.plan.settings.n_ctx, search.unasked)
     return [judged] if judged is not None else []
 
 

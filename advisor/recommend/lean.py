@@ -41,7 +41,7 @@ def _leaned(search: Search, whole: Judged, least: float, known_cost: float) -> J
     last: dict[RequestedSettings, int] = {}  # the longest context for which a split was dealt
     n_ctx: float = search.floor
     number, may_gain = 0, True
-    while n_ctx < min(longest, search.ceiling):
+    while n_ctx < min(longest, search.unasked):
         asked = search.open_split(whole.request._replace(n_ctx=int(n_ctx)))
         if number % _ROUGHLY == 0:
             may_gain = _least(search, asked, int(n_ctx * _STEP ** (_ROUGHLY + 1))) < _CLOSE * min(least, known_cost)
@@ -59,7 +59,7 @@ def _leaned(search: Search, whole: Judged, least: float, known_cost: float) -> J
     for bound, at, split in sorted(bounds, key=lambda entry: entry[:2]):
         if bound >= _CLOSE * least:
             break
-        border = search.context_border(split, search.floor, search.ceiling, search.ceiling, at)
+        border = search.context_border(split, search.floor, search.unasked, search.unasked, at)
         if not border.judged.fits or search.cost(border.judged) >= _CLOSE * least:
             continue
         judged = settle(search.evaluator, border, everywhere)
@@ -75,4 +75,4 @@ def _least(search: Search, asked: RequestedSettings, longer: int) -> float:
     """
     judged = search.evaluator.least(search.evaluator.dealt_without_buffers(asked))
     n_ctx = judged.plan.settings.n_ctx
-    return search.cost(judged) * search.lack(max(min(longer, search.ceiling), n_ctx)) / search.lack(n_ctx)
+    return search.cost(judged) * search.lack(max(min(longer, search.unasked), n_ctx)) / search.lack(n_ctx)
