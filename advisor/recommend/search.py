@@ -52,6 +52,7 @@ class Search:
 
     def __init__(self, evaluator: Evaluator, policy: Policy, intent: Intent, wishes: Wishes) -> None:
         self.evaluator, self.intent, self.wishes = evaluator, intent, wishes
+        self.least_tokens_per_s = max(intent.least_tokens_per_s, wishes.min_tokens_per_s or 0.0)  # else much too dear
         self.spec = evaluator.spec
         self._backends: list[str] = [device.backend for device in evaluator.host.devices]
         self.cache_rows = rows_for(policy.cache_safety, self.spec, evaluator.engine, self._backends)
@@ -285,8 +286,7 @@ class Search:
         for pair in self.cache_pairs() if not found else ():
             keep(self.on_cpu(pair))
         ranked = self.rank(list(found.values()))
-        slow = self.least_tokens_per_s and not (ranked and self.pace(ranked[0].speed) >= self.least_tokens_per_s)
-        if slow or self._kinds is not None or self.unequal:
+        if self.least_tokens_per_s or self._kinds is not None or self.unequal:
             from advisor.recommend.refine import refined  # it searches on with this
 
             ranked = refined(self, ranked, self._kinds, known_cost)
@@ -313,13 +313,8 @@ class Search:
         price = cost(judged, speed, self.intent, self.policy, self.spec.n_ctx_train)
         return price * 1000.0 if self.pace(speed) < self.least_tokens_per_s else price
 
-    @property
-    def least_tokens_per_s(self) -> float:
-        """What is slower is much too dear: of the intent, and of the user's wish."""
-        return max(self.intent.least_tokens_per_s, self.wishes.min_tokens_per_s or 0.0)
-
     def pace(self, speed: Speed) -> float:
-        """The tokens per second that wishes are about: written, or read where the model does not answer."""
+        """Tokens per second that are wished for: written, or read where the model does not answer."""
         return (speed.decode_tokens_per_s if self.spec.answers else speed.prefill_tokens_per_s).value
 
     def fast_enough(self, speed: Speed) -> bool:
@@ -327,19 +322,15 @@ class Search:
         return self.pace(speed) >= (self.wishes.min_tokens_per_s or 0.0)
 
     def rank(self, candidates: list[Judged]) -> list[Ranked]:
-        """Cheapest first, then what is too slow for the wish, the fastest first; of equals the longer context.
-
-        Of what is too slow, and as good as the fastest of all, the cheapest goes first.
-        """
-        ranked = [Ranked(one, self.evaluator.speed(one, self.intent), 0.0) for one in candidates]
-        most = max((self.pace(one.speed) for one in ranked), default=0.0)
-        prices = []
-        for judged, speed, _ in ranked:
+        """Cheapest first, then what is too slow for the wish: of the fastest the cheapest, then the next fastest."""
+        speeds = [self.evaluator.speed(judged, self.intent) for judged in candidates]
+        most = max(map(self.pace, speeds), default=0.0)
+        rows = []
+        for judged, speed in zip(candidates, speeds, strict=True):
             price, rate = self._price(judged, speed), self.pace(speed)
             slow = _TOO_SLOW / (most if rate > _AS_FAST * most else rate)
-            prices.append((price if self.fast_enough(speed) else slow, price))
-        settings = [one.judged.plan.settings for one in ranked]
-        order = sorted(
-            range(len(ranked)), key=lambda n: (*prices[n], -settings[n].n_ctx, settings[n].cache_type_k != "f16")
-        )
-        return [ranked[n]._replace(cost=prices[n][0]) for n in order]
+            rows.append(
+                (Ranked(judged, speed, price if self.fast_enough(speed) else slow), price, judged.plan.settings)
+            )
+        rows.sort(key=lambda row: (row[0].cost, row[1], -row[2].n_ctx, row[2].cache_type_k != "f16"))
+        return [one for one, _, _ in rows]

@@ -5,6 +5,7 @@ from heapq import heapify, heappop, heappush
 from typing import TypeAlias
 
 from advisor.recommend.evaluate import Judged
+from advisor.recommend.pace import quick_n_ctx
 from advisor.recommend.search import Search
 from advisor.recommend.solve import Border, everywhere, settle, sketch_border
 from advisor.recommend.wholes import WORTH
@@ -301,26 +302,6 @@ class Trades:
                 break
             self._expand(item)
         return [min(known, key=_cost)] if known else []
-
-
-def quick_n_ctx(search: Search, request: RequestedSettings, low: int, high: int) -> int:
-    """The longest context in [low, high], in whole steps, from which answers are quick enough.
-
-    `high` where that is quick enough, or nothing is: the deeper in its context a model answers, the slower.
-    """
-    least = search.least_tokens_per_s
-
-    def quick(n_ctx: int) -> bool:
-        at = search.evaluator.least(search.shared(search.open_split(request)._replace(n_ctx=n_ctx)))
-        return search.pace(search.evaluator.speed(at, search.intent)) >= least
-
-    if not least or low >= high or quick(high) or not quick(low):
-        return high
-    first, last = low // search.step, high // search.step
-    while first < last:
-        middle = (first + last + 1) // 2
-        first, last = (middle, last) if quick(max(middle * search.step, low)) else (first, middle - 1)
-    return max(first * search.step, low)
 
 
 def _group(item: Item) -> Group:
