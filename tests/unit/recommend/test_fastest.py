@@ -163,6 +163,19 @@ def test_an_unmet_wish_changes_nothing_for_nothing():
     assert rate_of(answer) >= rate_of(free) * 0.995
 
 
+@pytest.mark.parametrize("wish", [60.0, 5000.0])
+def test_a_smaller_quantization_that_reaches_the_wish_is_offered(wish):
+    """Between Q4_K_M's 4.9 bits a weight, at 54 tokens a second, and what 5,000 would take."""
+    answer = advise("llama3-8b", machine(12, ram_gib=32), min_tokens_per_s=wish)
+    assert slow(answer)
+    offered = [fix for fix in answer.fixes if "a file in" in fix.change]
+    assert bool(offered) == (wish == 60.0)
+    for fix in offered:
+        assert fix.enough
+        assert fix.saves_bytes > 0
+        assert (fix.tokens_per_s or 0.0) >= wish
+
+
 def test_a_model_that_does_not_answer_is_wished_a_pace_of_reading():
     host = machine(12, ram_gib=32)
     reads = advise("bert-large", host).speed.prefill_tokens_per_s.value
