@@ -291,12 +291,7 @@ def fixes(
         offer("-np 1", wished._replace(n_parallel=1), "one conversation at a time")
     if settings.n_ubatch > 256:
         offer("-ub 256", wished._replace(n_ubatch=256), "slower reading of the prompt")
-    for one in smaller:
-        rate = one.speed.decode_tokens_per_s.value
-        saves = sum(tensor.n_bytes for tensor in search.spec.tensors) - one.weights_bytes
-        loses = "some" if one.bits_per_weight >= search.policy.warnings["much_loss_below_bits"] else "much"
-        costs = f"loses {loses} quality, {pace_text(one.speed)}"
-        out.append(Fix(f"a file in {one.text}", saves, costs, True, rate))
+    out += [quantization_fix(search, one) for one in smaller]
     if over and place != "host":
         from advisor.recommend.more_memory import more_memory
 
@@ -308,6 +303,14 @@ def fixes(
         out.append(Fix(f"{format_bytes(lacking)} more system memory", lacking, "money", True))
     out.sort(key=lambda fix: (not fix.enough, fix.costs == "money"))  # otherwise they stand in the order of their price
     return out
+
+
+def quantization_fix(search: Search, one: Smaller) -> Fix:
+    """A file of that quantization, which alone is enough."""
+    saves = sum(tensor.n_bytes for tensor in search.spec.tensors) - one.weights_bytes
+    loses = "some" if one.bits_per_weight >= search.policy.warnings["much_loss_below_bits"] else "much"
+    costs = f"loses {loses} quality, {pace_text(one.speed)}"
+    return Fix(f"a file in {one.text}", saves, costs, True, one.speed.decode_tokens_per_s.value)
 
 
 def _shorter_contexts(contexts: ContextTable, cache_type: str, n_ctx: int, slots: int) -> list[int]:

@@ -6,6 +6,7 @@ from itertools import combinations
 from advisor.recommend.chain import Chain
 from advisor.recommend.contexts import pair_name
 from advisor.recommend.evaluate import Judged
+from advisor.recommend.finer import shared_anew
 from advisor.recommend.recommendation import Note
 from advisor.recommend.search import Ranked, Search
 from advisor.recommend.solve import Border, on_devices, settle, sketch_border
@@ -22,8 +23,12 @@ def fastest(search: Search, least_tokens_per_s: float) -> list[Judged]:
     found: list[Judged] = []
     for pair in search.cache_pairs():
         for n_ubatch in micro_batches(search):
+            some: list[Judged] = []
             for request in _fastest(search, pair, n_ubatch, least_tokens_per_s):
-                found += _contexts(search, request, least_tokens_per_s)
+                some += _contexts(search, request, least_tokens_per_s)
+            for request in _anew(search, some, least_tokens_per_s):
+                some += _contexts(search, request, least_tokens_per_s)
+            found += some
     return found
 
 
@@ -36,8 +41,12 @@ def too_slow(search: Search, best: Ranked) -> Note:
     smallest = micro_batches(search)[-1]
     batch = f"-ub {pinned.n_ubatch}" if smallest is None else f"-ub {smallest} or more"
     least, most = search.wishes.min_tokens_per_s or 0.0, search.pace(best.speed)
-    text = f"Nothing that fits reaches {least:g} tokens/s with {context}, {caches} cache and {batch}"
-    return Note("below_min_tps", f"{text}; this, the fastest, gives about {most:.1f}.")
+    ways = len(search.evaluator.host.devices) > 1 and best.judged.plan.host_expert_blocks  # more than are looked at
+    nothing, these = (
+        ("None of the settings looked at", "the fastest of these") if ways else ("Nothing that fits", "the fastest")
+    )
+    text = f"{nothing} reaches {least:g} tokens/s with {context}, {caches} cache and {batch}"
+    return Note("below_min_tps", f"{text}; this, {these}, gives about {most:.1f}.")
 
 
 def micro_batches(search: Search) -> tuple[int | None, ...]:
@@ -107,6 +116,24 @@ def _other_kinds(search: Search, chain: Chain, part: int) -> Iterator[RequestedS
             other = request._replace(tensor_overrides=overrides)
             if rate(search, search.evaluator.least(other)) > slowest and search.may_fit(other):
                 yield other
+
+
+def _anew(search: Search, found: list[Judged], least: float) -> Iterator[RequestedSettings]:
+    """With the layers dealt otherwise to several GPUs, and fewer experts away: what is quicker than all of `found`."""
+    short = [one for one in found if one.plan.settings.n_ctx <= shortest(search) and one.plan.host_expert_blocks]
+    if not short or search.wishes.whole_blocks:
+        return
+    best = max(short, key=lambda one: rate(search, one))
+    most = rate(search, best)
+    if most >= least:
+        return
+    for request in shared_anew(search, best, search.evaluator.expert_kinds):
+        if rate(search, search.evaluator.least(request)) <= most or not search.may_fit(request):
+            continue
+        judged = search.evaluator.judge(request)
+        if judged.fits:
+            most = rate(search, judged)
+            yield request
 
 
 def _contexts(search: Search, request: RequestedSettings, least: float) -> list[Judged]:

@@ -102,7 +102,7 @@ def finer(search: Search, best: Judged, kinds: Mapping[int, tuple[str, ...]], le
     if not kinds or pinned.n_gpu_layers is not None or settings.n_gpu_layers <= search.spec.n_layer_all:
         return []
     found: list[Judged] = []
-    for request in (*_last_block(search, best, kinds), *_shared_anew(search, best, kinds)):
+    for request in (*_last_block(search, best, kinds), *shared_anew(search, best, kinds)):
         if search.cost(search.evaluator.least(request)) < WORTH * least and search.may_fit(request):
             judged = search.evaluator.judge(request)
             if judged.fits:
@@ -125,7 +125,7 @@ def _last_block(search: Search, best: Judged, kinds: Mapping[int, tuple[str, ...
             yield search.shared(search.open_split(whole._replace(tensor_overrides=overrides)))
 
 
-def _shared_anew(search: Search, best: Judged, kinds: Mapping[int, tuple[str, ...]]) -> Iterator[RequestedSettings]:
+def shared_anew(search: Search, best: Judged, kinds: Mapping[int, tuple[str, ...]]) -> Iterator[RequestedSettings]:
     """On each GPU no more experts away than it lacks room; as dealt, or one layer more on one of two neighbours."""
     plan, pinned = best.plan, search.wishes.pinned
     n_devices = len(plan.devices)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from advisor.recommend.cache_notes import offered_notes, pair_note, safety_notes
 from advisor.recommend.contexts import context_table
 from advisor.recommend.evaluate import Evaluator, Judged
-from advisor.recommend.explain import alternatives, fixes, reasons, rejected, summarize, verdict_of
+from advisor.recommend.explain import alternatives, fixes, quantization_fix, reasons, rejected, summarize, verdict_of
 from advisor.recommend.policy import Intent, Policy
 from advisor.recommend.recommendation import Note, Recommendation
 from advisor.recommend.search import Found, Ranked, Search, Wishes
@@ -83,6 +83,12 @@ def recommend_found(
         from advisor.recommend.fastest import too_slow
 
         notes.insert(0, too_slow(search, best))
+        if quants is not None and evaluator.spec.answers:
+            from advisor.recommend.smaller import quick_enough
+
+            quick = quick_enough(wide, best, quants())
+            fix = quantization_fix(search, quick) if quick is not None else None
+            changes = changes if fix is None or fix in changes else [fix, *changes]
     elif fits and search.pace(best.speed) < search.least_tokens_per_s:
         from advisor.recommend.pace import too_slow_for_intent
 

@@ -208,8 +208,7 @@ class Search:
             return None
         layers = every if pinned.n_gpu_layers is None else pinned.n_gpu_layers
         request = self.base._replace(n_gpu_layers=layers, cache_type_k=pair[0], cache_type_v=pair[1])
-        if n_ubatch is not None:
-            request = request._replace(n_ubatch=n_ubatch)
+        request = request if n_ubatch is None else request._replace(n_ubatch=n_ubatch)
         return self.longest(request, min(self.floor, self.ceiling), self.unasked, below=below)
 
     def chain(self, pair: tuple[str, str], n_ctx: int, n_ubatch: int | None) -> Chain:
@@ -242,10 +241,7 @@ class Search:
             low, high = chain.low, chain.high
             while low < high:
                 middle = (low + high + 1) // 2
-                if self.may_fit(chain.make(middle), host=False):
-                    low = middle
-                else:
-                    high = middle - 1
+                low, high = (middle, high) if self.may_fit(chain.make(middle), host=False) else (low, middle - 1)
             known = self._most[pair, n_ctx] = low
         return known
 
@@ -302,8 +298,7 @@ class Search:
 
     def cost(self, judged: Judged) -> float:
         """What a candidate costs for the intent, see `cost`; too slow for the wishes is much too dear."""
-        speed = self.evaluator.speed(judged, self.intent)
-        return self._price(judged, speed)
+        return self._price(judged, self.evaluator.speed(judged, self.intent))
 
     def lack(self, n_ctx: int) -> float:
         """What that context, of all slots, makes of the cost."""

@@ -114,6 +114,12 @@ def smaller_quantizations(search: Search, best: Ranked, fits: bool, rules: "Quan
     return Found(at_all, quick, ladder.first(lambda tried: tried.full))
 
 
+def quick_enough(search: Search, best: Ranked, rules: "QuantRules") -> Smaller | None:
+    """The largest quantization that is as fast as the user wishes, with the context of the best answer."""
+    ladder = Ladder(search, best, rules)
+    return ladder.first(lambda tried: tried.judged.fits and search.fast_enough(tried.speed))
+
+
 def enough_alone(found: Found, fits: bool) -> tuple[Smaller, ...]:
     """Those that alone give what is lacking, the largest first: to fit at all, or everything on the GPUs."""
     first = found.fits if not fits else None

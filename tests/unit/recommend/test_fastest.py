@@ -80,7 +80,7 @@ def test_what_cannot_be_had_comes_as_near_as_it_can(text):
     model, host, intent, pinned = CASES[text]
     most = best_rate(model, host, intent, pinned)
     answer = advise(model, host, intent, min_tokens_per_s=most * 1.1, **pinned)
-    assert most * 0.9999 <= rate_of(answer) < most * 1.1
+    assert most * 0.995 <= rate_of(answer) < most * 1.1  # of what is as good as equally fast the cheapest is taken
     (said,) = slow(answer)
     assert f"the fastest, gives about {rate_of(answer):.1f}" in said
     floor = pinned.get("n_ctx") or policy().intent(intent).floor_n_ctx
@@ -121,3 +121,68 @@ def test_a_wish_that_is_met_is_no_partial_answer():
     answer = advise("llama3-8b", machine(24), min_tokens_per_s=5.0)
     assert exit_status(answer, gpu_idle=False) == 0
     assert exit_status(advise("llama3-8b", machine(24), min_n_ctx=200_000), gpu_idle=False) == 3
+
+
+def by_name(*cards: tuple[float, int, float], ram_gib: float) -> HostSnapshot:
+    """GiB, GB/s and TFLOPS of each."""
+    plain = machine(*(card[0] for card in cards), ram_gib=ram_gib)
+    devices = [
+        device._replace(bandwidth_bytes_per_s=rate * 10**9, f16_tflops=tflops)
+        for device, (_, rate, tflops) in zip(plain.devices, cards, strict=True)
+    ]
+    return plain._replace(devices=tuple(devices))
+
+
+EXPERTS_ON_CARDS = [  # a few tensors of experts on the CPU, layers dealt otherwise than without them
+    ("gpt-oss-120b", by_name((32, 1792, 209.5), (80, 1935, 311.9), (8, 272, 121.0), ram_gib=32),
+     {"n_gpu_layers": 37, "n_ubatch": 256, "tensor_split": (9.0, 25.0, 3.0),
+      "tensor_overrides": (TensorOverride("blk.9.ffn_down_exps", "CPU"),)}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("model", "host", "way"), EXPERTS_ON_CARDS)
+def test_with_several_cards_few_experts_are_away(model, host, way):
+    judge = evaluator(model, host)
+    judged = judge.judge(RequestedSettings(n_ctx=8192, flash_attn="on", n_parallel=1, **way))
+    assert judged.fits
+    wish = judge.speed(judged, policy().intent("balanced")).decode_tokens_per_s.value
+    answer = advise(model, host, min_tokens_per_s=wish)
+    assert rate_of(answer) >= wish
+    assert not slow(answer)
+    (said,) = slow(advise(model, host, min_tokens_per_s=wish * 1.5))
+    assert said.startswith("None of the settings looked at reaches")
+    assert "the fastest of these" in said
+
+
+def test_an_unmet_wish_changes_nothing_for_nothing():
+    """Wholly on the GPU a smaller micro-batch writes no faster, and reads prompts slower."""
+    answer = advise("llama3-8b", machine(12, ram_gib=32), min_tokens_per_s=60.0)
+    assert slow(answer)
+    free = advise("llama3-8b", machine(12, ram_gib=32))
+    assert answer.chosen.plan.settings.n_ubatch == free.chosen.plan.settings.n_ubatch == 512
+    assert rate_of(answer) >= rate_of(free) * 0.995
+
+
+@pytest.mark.parametrize("wish", [60.0, 5000.0])
+def test_a_smaller_quantization_that_reaches_the_wish_is_offered(wish):
+    """Between Q4_K_M's 4.9 bits a weight, at 54 tokens a second, and what 5,000 would take."""
+    answer = advise("llama3-8b", machine(12, ram_gib=32), min_tokens_per_s=wish)
+    assert slow(answer)
+    offered = [fix for fix in answer.fixes if "a file in" in fix.change]
+    assert bool(offered) == (wish == 60.0)
+    for fix in offered:
+        assert fix.enough
+        assert fix.saves_bytes > 0
+        assert (fix.tokens_per_s or 0.0) >= wish
+
+
+def test_a_model_that_does_not_answer_is_wished_a_pace_of_reading():
+    host = machine(12, ram_gib=32)
+    reads = advise("bert-large", host).speed.prefill_tokens_per_s.value
+    assert reads > 900
+    kept = advise("bert-large", host, min_tokens_per_s=900.0)
+    assert not slow(kept)
+    assert exit_status(kept, gpu_idle=False) == 0
+    missed = advise("bert-large", host, min_tokens_per_s=reads * 1.1)
+    (said,) = slow(missed)
+    assert f"gives about {missed.speed.prefill_tokens_per_s.value:.1f}" in said
