@@ -10,6 +10,7 @@ from advisor.recommend.wholes import WORTH
 from advisor.settings import RequestedSettings, TensorOverride
 
 _MORE_PARTS = 3  # that half a micro-batch may make room for
+_FEWER_PARTS = 4  # that a larger one may take the room of
 
 
 def last_looks(
@@ -27,6 +28,7 @@ def last_looks(
         found += finer(search, best, kinds, least)
         found += _other_caches(search, best, kinds, min([least, *map(search.cost, found)]))
     found += _smaller_batch(search, best, min([least, *map(search.cost, found)]))
+    found += _larger_batches(search, best, min([least, *map(search.cost, found)]))
     return [*found, *_longer(search, best, min([least, *map(search.cost, found)]))]
 
 
@@ -36,6 +38,28 @@ def _part_of(search: Search, best: Judged, n_ubatch: int | None) -> tuple[Chain,
     chain = search.chain((settings.cache_type_k, settings.cache_type_v), settings.n_ctx, n_ubatch)
     asked = search.open_split(best.request)._replace(n_ctx=settings.n_ctx, n_ubatch=chain.base.n_ubatch)
     return chain, next((part for part in range(chain.high, chain.low - 1, -1) if chain.make(part) == asked), None)
+
+
+def _larger_batches(search: Search, best: Judged, least: float) -> list[Judged]:
+    """For the sake of context, where sketches are furthest off: larger micro-batches with a little less on the GPUs."""
+    found: list[Judged] = []
+    if not search.intent.least_tokens_per_s or not best.plan.host_expert_blocks:
+        return found
+    _, at = _part_of(search, best, best.request.n_ubatch)
+    for n_ubatch in search.larger_batches if at is not None else ():
+        if n_ubatch <= best.plan.settings.n_ubatch:
+            continue
+        chain, _ = _part_of(search, best, n_ubatch)
+        for part in range(at or 0, max((at or 0) - _FEWER_PARTS, chain.low) - 1, -1):
+            request = search.shared(chain.make(part))
+            if search.cost(search.evaluator.least(request)) >= WORTH * least:
+                break
+            judged = search.evaluator.judge(request) if search.may_fit(request) else None
+            if judged is not None and judged.fits:
+                found.append(judged)
+                least = min(least, search.cost(judged))
+                break
+    return found
 
 
 def _longer(search: Search, best: Judged, least: float) -> list[Judged]:
