@@ -10,7 +10,7 @@ from advisor.recommend.wholes import WORTH
 from advisor.settings import RequestedSettings, TensorOverride
 
 _MORE_PARTS = 3  # that half a micro-batch may make room for
-_FEWER_PARTS = 4  # that a larger one may take the room of
+_FEWER_PARTS = 6  # that a larger one may take the room of: two blocks of three kinds of tensor
 
 
 def last_looks(
