@@ -56,6 +56,7 @@ class Search:
         self.spec = evaluator.spec
         self._backends: list[str] = [device.backend for device in evaluator.host.devices]
         self.cache_rows = rows_for(policy.cache_safety, self.spec, evaluator.engine, self._backends)
+        evaluator.know(self.cache_rows)
         self.policy: Policy = with_safety(policy, self.cache_rows) if self.cache_rows else policy
         step = int(policy.search["n_ctx_step"])  # of one slot
         self.slots = wishes.pinned.n_parallel or intent.n_parallel or 1
@@ -323,8 +324,7 @@ class Search:
         for judged, speed in zip(candidates, speeds, strict=True):
             price, rate = self._price(judged, speed), self.pace(speed)
             slow = _TOO_SLOW / (most if rate > _AS_FAST * most else rate)
-            rows.append(
-                (Ranked(judged, speed, price if self.fast_enough(speed) else slow), price, judged.plan.settings)
-            )
+            one = Ranked(judged, speed, price if self.fast_enough(speed) else slow)
+            rows.append((one, price, judged.plan.settings))
         rows.sort(key=lambda row: (row[0].cost, row[1], -row[2].n_ctx, row[2].cache_type_k != "f16"))
         return [one for one, _, _ in rows]

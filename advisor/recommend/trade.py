@@ -262,8 +262,10 @@ class Trades:
         if low > chain.high or (Group(pair, None), low) in self._done or not search.may_fit(chain.make(low)):
             return []
         request = search.shared(chain.make(low))
-        judged = self._evaluator.judge(request) if not self._evaluator.far_over(request) else None
-        if judged is None or not judged.fits:
+        if low > chain.n_layers and self._evaluator.far_over(request):  # of experts the number says enough
+            return []
+        judged = self._evaluator.judge(request)
+        if not judged.fits:
             return []
         border = Border(lambda part: search.shared(chain.make(part)), low, chain.high, low, judged)
         most = settle(self._evaluator, border, everywhere)
