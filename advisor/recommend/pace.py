@@ -1,5 +1,6 @@
 """The least pace of an intent or a wish: how long a context it allows, and what lies exactly at it."""
 
+from advisor.memory.placement import HOST
 from advisor.recommend.evaluate import Judged
 from advisor.recommend.recommendation import Note
 from advisor.recommend.search import Ranked, Search
@@ -41,7 +42,7 @@ def too_slow_for_intent(search: Search, best: Ranked) -> Note:
 
 
 def at_the_pace(search: Search, best: Ranked) -> list[Judged]:
-    """Fitting candidates cheaper than `best` with as little on the GPUs as the least pace allows, of every cache type.
+    """With as little on the GPUs as the least pace allows, of every cache type: what may be cheaper than `best`.
 
     More on the GPUs is quicker and leaves a shorter context. So it is walked down from the least that is quick enough
     in however long a context, to where the pace ends the context and not the memory. Every one of them is planned
@@ -86,7 +87,7 @@ def at_the_pace(search: Search, best: Ranked) -> list[Judged]:
 
 def _away(judged: Judged) -> bool:
     """Whether anything is read from system memory for every token."""
-    return bool(judged.plan.host_expert_blocks) or judged.plan.settings.n_gpu_layers <= len(judged.plan.placement)
+    return bool(judged.plan.host_expert_blocks) or HOST in judged.plan.placement
 
 
 def _rate(search: Search, judged: Judged) -> float:

@@ -324,8 +324,7 @@ class Search:
         for judged, speed in zip(candidates, speeds, strict=True):
             price, rate = self._price(judged, speed), self.pace(speed)
             slow = _TOO_SLOW / (most if rate > _AS_FAST * most else rate)
-            rows.append(
-                (Ranked(judged, speed, price if self.fast_enough(speed) else slow), price, judged.plan.settings)
-            )
+            one = Ranked(judged, speed, price if self.fast_enough(speed) else slow)
+            rows.append((one, price, judged.plan.settings))
         rows.sort(key=lambda row: (row[0].cost, row[1], -row[2].n_ctx, row[2].cache_type_k != "f16"))
         return [one for one, _, _ in rows]
