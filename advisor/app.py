@@ -99,11 +99,11 @@ class App:
             raise UsageError(f"--engine '{text}' is unknown; choose one of {', '.join(known)}.")
         return extend_engine(base, extension, build)
 
-    def header(self, model: str) -> GgufHeader:
-        """The header of a MODEL argument."""
+    def header(self, model: str, most_bytes: int | None = None) -> GgufHeader:
+        """The header of a MODEL argument. `most_bytes`: HeaderTooLargeError where it would keep more in memory."""
         from advisor.stores.resolve import load_header
 
-        return load_header(model)
+        return load_header(model, most_bytes)
 
     def model(self, header: GgufHeader, *, load_mtp: bool = False, draft: bool = False) -> ModelSpec:
         """The model in a header. Raises ModelError when it is no language model; `draft` takes draft heads too."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from advisor.errors import AdvisorError, UsageError
 from advisor.gguf_header.errors import excerpt, printable
+from advisor.model.slim import slim
 from advisor.quants.quality import weights_loss
 from advisor.quants.recognize import same_model
 from advisor.recommend.siblings import Sibling, better_note, chosen_notes, loss_factor, sibling_of
@@ -24,6 +26,14 @@ if TYPE_CHECKING:
     from advisor.recommend.policy import Intent
     from advisor.recommend.recommendation import Note, Recommendation
     from advisor.recommend.search import Wishes
+
+
+# Of all the files beside a model together, so that hostile ones cost no more than one: what is kept of them, and the
+# CPU time for their headers (12 of real models take 0.1 s). Of one of them: what its header may leave in memory while
+# it is read, some 6 MB of a real one with an embedded tokenizer.json.
+_KEPT_BYTES = 12 << 20
+_CPU_S = 0.5
+_HEADER_BYTES = 8 << 20
 
 
 class File(NamedTuple):
@@ -82,8 +92,7 @@ def files_given(app: App, models: Sequence[str], *, any_quant: bool, load_mtp: b
 def _named(app: App, models: Sequence[str], load_mtp: bool) -> Files:
     files: list[File] = []
     for model in models:
-        header = app.header(model)
-        spec = app.model(header, load_mtp=load_mtp)
+        header, spec, _ = _read(app, model, load_mtp)
         if files and not same_model(files[0].spec, spec):
             raise UsageError(
                 f"{len(models)} models are given, and {excerpt(model)} is no other quantization of "
@@ -91,35 +100,48 @@ def _named(app: App, models: Sequence[str], load_mtp: bool) -> Files:
                 "'advisor compare'."
             )
         if all(os.path.realpath(known.header.path) != os.path.realpath(header.path) for known in files):
-            files.append(_file(header, spec))
+            files.append(File(os.path.basename(header.path), header, spec))
     return Files(tuple(files))
 
 
 def _of_one_model(app: App, files: list[File], near: stores.Near, load_mtp: bool) -> Files:
     """`files` and those of the candidates that are the same model as the first."""
     skipped = []
+    n_left_out, left_bytes, until = near.n_left_out, _KEPT_BYTES, time.process_time() + _CPU_S
     seen = {os.path.realpath(file.header.path) for file in files}
     for name, path in near.files:
         real = os.path.realpath(path)
         if real in seen:  # another name of it
             continue
         seen.add(real)
+        if left_bytes <= 0 or time.process_time() >= until:
+            n_left_out += 1
+            continue
         try:
-            header = app.header(path)
-            spec = app.model(header, load_mtp=load_mtp)
+            header, spec, n_bytes = _read(app, path, load_mtp, _HEADER_BYTES)
         except AdvisorError as error:
             skipped.append((path, str(error)))
             continue
         except RecursionError:
             skipped.append((path, f"{printable(path)} is nested too deeply to be a real file; download it again."))
             continue
-        if not files or same_model(files[0].spec, spec):
+        left_bytes -= n_bytes
+        if left_bytes < 0:
+            n_left_out += 1
+        elif not files or same_model(files[0].spec, spec):
             files.append(File(name, header, spec))
-    return Files(tuple(files), tuple(skipped), near.n_left_out)
+    return Files(tuple(files), tuple(skipped), n_left_out)
+
+
+def _read(app: App, model: str, load_mtp: bool, most_bytes: int | None = None) -> tuple[GgufHeader, ModelSpec, int]:
+    """`slim` of a file; no header is held while another is read."""
+    header = app.header(model, most_bytes)
+    return slim(header, app.model(header, load_mtp=load_mtp))
 
 
 def _file(header: GgufHeader, spec: ModelSpec) -> File:
-    return File(os.path.basename(header.path), header, spec)
+    place, slimmed, _ = slim(header, spec)
+    return File(os.path.basename(header.path), place, slimmed)
 
 
 # -- judging -------------------------------------------------------------------------------------------------------

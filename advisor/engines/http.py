@@ -15,7 +15,9 @@ from advisor.records import NamedTuple
 
 TIME_LIMIT_S = 10.0
 MAX_ANSWER_BYTES = 4 << 20
-_MAX_BRACKETS = 200_000  # nothing may make the JSON parser take more than tens of MB
+# Commas and brackets of an answer, those in its texts among them: a key and its value take up to 200 bytes, so many
+# some 30 MiB. A router lists 1,800 models with 80 values each before its answer is longer than 4 MiB.
+MAX_VALUES = 150_000
 _LOOK_AGAIN_S = 0.2
 
 
@@ -153,9 +155,10 @@ def _ask(address: Address, method: str, path: str, body: Mapping[str, Any] | Non
         connection.close()
     if 300 <= answer.status < 400:
         raise EngineError(f"{address.shown} sends its visitors elsewhere, which is not followed; correct its url.")
+    if sum(map(content.count, (b",", b"[", b"{"))) > MAX_VALUES:
+        raise EngineError(f"{address.shown} answers with more than {MAX_VALUES:,} values; it is no engine.")
     try:
-        few = content.count(b"[") + content.count(b"{") <= _MAX_BRACKETS
-        return Answer(answer.status, json.loads(content) if content and few else None)
+        return Answer(answer.status, json.loads(content) if content else None)
     except (ValueError, RecursionError):
         return Answer(answer.status, None, content.decode("utf-8", "replace"))
 

@@ -12,9 +12,11 @@ import sys
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from typing import overload
 
 from advisor.engines import load_log, timings
 from advisor.engines.log_filter import GAP, MAX_LINE_BYTES, telling
+from advisor.engines.process import CRUMB_BYTES, GATHERING_S
 from advisor.errors import EngineError, UsageError
 from advisor.records import NamedTuple
 from advisor.units import format_bytes
@@ -30,10 +32,30 @@ _TIME_LIMIT_S = 10.0
 _WRITER_LIMIT_S = 10.0
 
 
+class Lines(Sequence[str]):
+    """Lines that are text only while they are looked at: one of 5,000 bytes takes up to 20,000 as text."""
+
+    def __init__(self, lines: list[bytes]) -> None:
+        """`lines` as they stand in the log."""
+        self._lines = lines
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> Lines: ...
+    def __getitem__(self, index: int | slice) -> str | Lines:
+        if isinstance(index, slice):
+            return Lines(self._lines[index])
+        return self._lines[index].decode("utf-8", "replace").rstrip("\r\n")
+
+
 class LogLines(NamedTuple):
     """Lines in their order, with GAP where others were left out, and how much that was."""
 
-    lines: list[str]
+    lines: Lines
     n_bytes: int  # of the log, as far as it was looked at; of a file its size
     left_out_bytes: int
     ended: bool  # False: of a pipe that goes on
@@ -130,13 +152,13 @@ class Collector:
                     left_out += len(blocks[number]) - sum(len(line) + 1 for line in found[number])
         return LogLines(self._joined(numbers, found, cut), total, max(left_out, 0), ended)
 
-    def _joined(self, numbers: Sequence[int], found: Mapping[int, list[bytes]], cut: set[int]) -> list[str]:
-        lines: list[str] = []
+    def _joined(self, numbers: Sequence[int], found: Mapping[int, list[bytes]], cut: set[int]) -> Lines:
+        lines: list[bytes] = []
         for index, number in enumerate(numbers):
             gap = index > 0 and (numbers[index - 1] != number - 1 or number in cut or numbers[index - 1] in cut)
-            lines += [GAP] if gap else []
-            lines += [line.decode("utf-8", "replace").rstrip("\r\n") for line in found[number]]
-        return lines
+            lines += [GAP.encode()] if gap else []
+            lines += found[number]
+        return Lines(lines)
 
 
 def file_lines(path: str) -> LogLines:
@@ -185,6 +207,8 @@ def _read(descriptor: int, first: bytes) -> LogLines:
     while piece := os.read(descriptor, BLOCK_BYTES):
         if collector.take(piece):
             return collector.lines(n_bytes=size, ended=size is not None)
+        if size is None and len(piece) < CRUMB_BYTES:
+            time.sleep(GATHERING_S)
     return collector.lines(n_bytes=size if size is not None and size > MAX_LOG_BYTES else None)
 
 

@@ -14,6 +14,8 @@ from advisor.errors import EngineError
 from advisor.records import NamedTuple
 
 MAX_BYTES = 4 << 20  # of an engine; with everything it can print in debug mode some 2 MB
+CRUMB_BYTES = 4096  # what comes in smaller pieces is given time to gather: a read costs the same for any size
+GATHERING_S = 0.005
 _QUIET_S = 0.3  # after the program has ended: how long a child of its may still write
 
 
@@ -95,6 +97,8 @@ def _read(process: subprocess.Popen[bytes], stream: int, deadline: float, take: 
             return "status" if process.poll() is not None else "time"
         if take(data):
             return "enough"
+        if len(data) < CRUMB_BYTES:
+            time.sleep(GATHERING_S)
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:

@@ -30,14 +30,15 @@ _HEAD = struct.Struct("<4sIQQ")
 _NEWEST_VERSION = 3
 
 
-def read_header(file: ByteSource, path: str, file_bytes: int) -> GgufHeader:
+def read_header(file: ByteSource, path: str, file_bytes: int, most_bytes: int | None = None) -> GgufHeader:
     """Read the header of the one file `file` of `file_bytes` bytes; `path` is its name in messages and in the result.
 
-    Raises a HeaderError (see `advisor.gguf_header.errors`) for anything that llama.cpp would refuse, and for a file
-    that is shorter than its tensors. An OSError of `file` passes through. Costs at most a few MB of memory beyond
-    the result, under a second of CPU for the worst file, and 2 to 5 ms for the usual one.
+    Raises a HeaderError (see `advisor.gguf_header.errors`) for anything that llama.cpp would refuse, for a file that is
+    shorter than its tensors, and for one that would keep more than `most_bytes` in memory. An OSError of `file` passes
+    through. Costs at most a few MB of memory beyond the result, under a second of CPU for the worst file, and 2 to 5 ms
+    for the usual one.
     """
-    window = ByteWindow(file, path, file_bytes)
+    window = ByteWindow(file, path, file_bytes, most_bytes)
     version, n_tensors, n_kv = _read_head(window)
     metadata = MetadataReader(window, exact=False)
     try:
@@ -48,7 +49,7 @@ def read_header(file: ByteSource, path: str, file_bytes: int) -> GgufHeader:
     else:
         if not metadata.guessed or end <= file_bytes < end + header.alignment:
             return _complete(header, end)
-    window = ByteWindow(file, path, file_bytes)
+    window = ByteWindow(file, path, file_bytes, most_bytes)
     _read_head(window)
     header, end = _read_rest(window, MetadataReader(window, exact=True), version, n_tensors, n_kv)
     return _complete(header, end)

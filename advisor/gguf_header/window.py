@@ -24,9 +24,9 @@ class ByteSource(Protocol):
 class ByteWindow:
     """Bytes `buffer[pos:]` are the file's from `base + pos` on; `buffer` never holds a byte that is not the file's."""
 
-    __slots__ = ("_file", "_kept_bytes", "_read_bytes", "base", "buffer", "file_bytes", "path", "pos")
+    __slots__ = ("_file", "_kept_bytes", "_most_bytes", "_read_bytes", "base", "buffer", "file_bytes", "path", "pos")
 
-    def __init__(self, file: ByteSource, path: str, file_bytes: int) -> None:
+    def __init__(self, file: ByteSource, path: str, file_bytes: int, most_bytes: int | None = None) -> None:
         self._file = file
         self.path = path
         self.file_bytes = file_bytes
@@ -35,6 +35,7 @@ class ByteWindow:
         self.pos = 0
         self._read_bytes = 0
         self._kept_bytes = 0
+        self._most_bytes = MAX_KEPT_BYTES if most_bytes is None else most_bytes
 
     @property
     def offset(self) -> int:
@@ -68,8 +69,8 @@ class ByteWindow:
     def keep(self, n_bytes: int) -> None:
         """Account for about `n_bytes` that stay in memory; HeaderTooLargeError beyond the cap."""
         self._kept_bytes += n_bytes
-        if self._kept_bytes > MAX_KEPT_BYTES:
-            raise HeaderTooLargeError(self.path, what=f"more than {MAX_KEPT_BYTES >> 20} MiB of metadata")
+        if self._kept_bytes > self._most_bytes:
+            raise HeaderTooLargeError(self.path, what=f"more than {self._most_bytes >> 20} MiB of metadata")
 
     def truncated(self) -> TruncatedHeaderError:
         """Make the error for a file that ends too early."""

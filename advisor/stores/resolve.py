@@ -18,24 +18,25 @@ _FILE_ENDINGS = (".gguf", ".bin", ".safetensors", *_SNAPSHOT_ENDINGS)
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
-def load_header(model_argument: str) -> GgufHeader:
+def load_header(model_argument: str, most_bytes: int | None = None) -> GgufHeader:
     """Return the header of the MODEL: all shards of a split model together.
 
     Accepts the path of a GGUF, of any part of a split model, of a folder with exactly one model, of a header snapshot
     (.json or .json.gz), an Ollama `name:tag`, or `org/repo:QUANT` of the Hugging Face cache. A path that exists goes
     before a store's name. Raises a ModelError with one sentence for anything else; never blocks on a pipe.
+    `most_bytes`: what a file's header may keep in memory, if less than any other.
     """
     path = find_model(model_argument)
     if path.endswith(_SNAPSHOT_ENDINGS):
         return _load_snapshot(path)
-    header = _load_file(path)
+    header = _load_file(path, most_bytes)
     paths = shard_paths(header)
     if len(paths) == 1:
         return header
     missing = [shard for shard in paths if not os.path.exists(shard)]
     if missing:
         raise missing_shard(missing, len(paths))
-    return merge([header if shard == path else _load_file(shard) for shard in paths])
+    return merge([header if shard == path else _load_file(shard, most_bytes) for shard in paths])
 
 
 def find_model(model_argument: str) -> str:
@@ -83,11 +84,11 @@ def _only_model(folder: str) -> str:
     return models[0]
 
 
-def _load_file(path: str) -> GgufHeader:
+def _load_file(path: str, most_bytes: int | None) -> GgufHeader:
     file, file_bytes = open_regular(path)
     with file:
         try:
-            return read_header(file, path, file_bytes)
+            return read_header(file, path, file_bytes, most_bytes)
         except OSError as error:
             raise unreadable(path, error) from None
 

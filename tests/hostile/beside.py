@@ -8,12 +8,31 @@ from pathlib import Path
 from typing import Any
 
 from advisor.app import App
+from advisor.cli.siblings import files_beside
 from advisor.errors import ModelError
+from advisor.gguf_header.types import GgufHeader
+from advisor.model.spec import ModelSpec
 from advisor.settings import RequestedSettings
+from advisor.stores.siblings import beside
 from tests.hostile.lies import MARK, Case, Group, Lie, Made
 from tests.tools.gguf_files import F32, array, assemble, kv, table
 from tests.tools.tiny_models import adapter, filled, tiny_model, tiny_parts
 
+QUANTS = (
+    "Q2_K",
+    "Q3_K_S",
+    "Q3_K_M",
+    "Q3_K_L",
+    "Q4_0",
+    "Q4_1",
+    "Q4_K_S",
+    "Q4_K_M",
+    "Q5_0",
+    "Q5_1",
+    "Q5_K_M",
+    "Q6_K",
+    "Q8_0",
+)
 LONG = f"\x1b[31m{MARK}\u202e\n" + "x" * (4 << 20)
 
 
@@ -120,7 +139,45 @@ def vocabularies(folder: Path) -> Made:
         yield Case(label, asked, "told")
 
 
+def neighbours(folder: Path) -> Made:
+    """Other quantizations of a model that cost much."""
+    emoji = "\U0001f600".encode()
+
+    def texts(count: int) -> list[bytes]:
+        return [kv(f"x.{number}", "string", emoji + bytes((1 << 20) - 4)) for number in range(count)]
+
+    def one(name: str, entries: Sequence[bytes] = (), extra: int = 0) -> Path:
+        entries, tensors = tiny_parts(more=entries)
+        tensors += [(f"blk.1.{number:06}", (), F32) for number in range(extra)]
+        path = folder / name / f"m-{QUANTS[0]}.gguf"
+        path.parent.mkdir()
+        path.write_bytes(filled(entries, tensors))
+        return path
+
+    vocabulary = folder / "two million texts each" / f"m-{QUANTS[0]}.gguf"
+    vocabulary.parent.mkdir()
+    _sparse(vocabulary, 1 << 21, 0)
+    for path, answer in (
+        (one("of a few KB"), "12 more"), (one("texts of 1 MiB", texts(1)), "12 more"),
+        (one("texts of 7 MiB", texts(7)), "said"), (vocabulary, "said"),
+        (one("10,000 tensors", extra=10_000), "said"), (one("30,000 tensors", extra=30_000), "said"),
+    ):  # fmt: skip
+        for quant in QUANTS[1:]:
+            os.link(path, path.with_name(f"m-{quant}.gguf"))
+        app = App(None)
+        header = app.header(str(path))  # another input, with a limit of its own
+        spec = app.model(header)
+        yield Case(path.parent.name, lambda a=app, h=header, s=spec: _near(a, h, s), answer)
+
+
+def _near(app: App, header: GgufHeader, spec: ModelSpec) -> str:
+    found = files_beside(app, header, spec, beside(header.path), load_mtp=False)
+    n_said = found.n_left_out + len(found.skipped)
+    return f"{len(found.files) - 1} more" if not n_said else "said" if n_said + len(found.files) == len(QUANTS) else "?"
+
+
 GROUP = Group("files beside a model", (
     Lie("names in sentences", "a reason that is pushed out of what is shown", names),
     Lie("vocabularies", "46 s of comparing two files of 102 KB on disk", vocabularies),
+    Lie("other quantizations", "358 MiB for 14 files of 7 MB", neighbours),
 ))  # fmt: skip

@@ -14,7 +14,7 @@ from typing import Any
 from advisor.engines.dry_run import ask_engine
 from advisor.engines.find import EngineBinary
 from advisor.engines.help_text import help_text
-from advisor.engines.http import TIME_LIMIT_S, Address, ask, parse_address
+from advisor.engines.http import MAX_VALUES, TIME_LIMIT_S, Address, ask, parse_address
 from advisor.engines.reload import create_ollama, delete_ollama, reload_llama_server, reload_localai
 from advisor.hardware.engine_list import probe_engine_list
 from advisor.settings import RequestedSettings
@@ -121,6 +121,29 @@ def _endless(piece: bytes, start: bytes = b"") -> Callable[[socket.socket], obje
     return serve
 
 
+def values(sent: Callable[[str, bytes, str], Case]) -> Made:
+    """Answers of 4 MiB that take twenty times as much when they are read."""
+    emoji = "\U0001f600"
+    for label, piece, most in (
+        ("lists", "[],", 1_300_000), ("texts", '"\u0100",', 830_000), ("texts of emoji", f'"{emoji}",', 590_000),
+        ("numbers", "1e5,", 1_000_000), ("objects", "{},", 1_300_000),
+    ):  # fmt: skip
+        for count, answer in ((most, "EngineError"), (MAX_VALUES // 2 - 1, READ)):
+            yield sent(f"{count:,} {label}", HEAD + b"\r\n[" + piece.encode() * count + b"1]", answer)
+    for label, key, most in (
+        ("keys", "", 420_000),
+        ("keys of two bytes", "\u0100", 350_000),
+        ("keys of emoji", emoji, 300_000),
+    ):
+        for count, answer in ((most, "EngineError"), (MAX_VALUES - 10, READ)):
+            data = bytearray(HEAD + b'\r\n{"":1')
+            for number in range(count):
+                data += f',"{key}{number:x}":1'.encode()
+            yield sent(f"{count:,} {label}", bytes(data + b"}"), answer)
+    filler = "a" * (2 << 20)
+    yield sent("a long text of emoji", f'{HEAD.decode()}\r\n["{emoji}{filler}{filler[:-99]}"]'.encode(), READ)
+
+
 def http(_: Path) -> Made:
     """Servers that answer as no engine does."""
 
@@ -157,11 +180,11 @@ def http(_: Path) -> Made:
     ):  # fmt: skip
         yield sent(label, data, "EngineError")
     for label, body in (
-        ("no JSON", b"{"), ("NaN", b"NaN"), ("deep", b"[" * 100_000), ("a million lists", b"[" + b"[]," * 1_000_000 + b"[]]"),
-        ("digits", b"9" * 100_000), ("broken UTF-8", b'"\xff"'), ("negative length", b"[]"),
+        ("no JSON", b"{"), ("NaN", b"NaN"), ("deep", b"[" * 100_000), ("digits", b"9" * 100_000), ("broken UTF-8", b'"\xff"'), ("negative length", b"[]"),
     ):  # fmt: skip
         length = -1 if label == "negative length" else len(body)
         yield sent(label, HEAD + f"Content-Length: {length}\r\n\r\n".encode() + body, READ)
+    yield from values(sent)
     for body in (
         b"[]",
         b"null",

@@ -68,6 +68,7 @@ def long_logs(folder: Path) -> Made:
         ("colons as far as one looks", "~:" * 240 + " VRAM iB buffer size MiB\n", 20_000), ("bytes that are no text", "\udcff", 8 << 20),
         ("caches in caches", "KV self size = 1 MiB K (" * 20 + "task eval time\n", 20_000), ("empty marks", "VRAM\n", 2 << 20),
         ("devices in brackets", " - A : (" * 60 + " MiB free size MiB\n", 20_000),
+        ("long lines that take four times as much as text", "print_info: \U0001f600 build lash Att" + "a" * 4962 + "\n", 5600),
         ("sizes once more", "x: CUDA0 compute buffer size = 1 MiB\n~x: CUDA1 compute buffer size is 9 MiB\n", 100_000),
     ):  # fmt: skip
         path = folder / "long.log"

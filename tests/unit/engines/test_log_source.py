@@ -12,8 +12,8 @@ import pytest
 from advisor.engines import log_source
 from advisor.engines.load_log import parse_load_log
 from advisor.engines.log_filter import GAP, telling, text_lines
-from advisor.engines.log_source import BLOCK_BYTES, LogLines, file_lines, unit_lines
-from advisor.engines.process import stream_until
+from advisor.engines.log_source import BLOCK_BYTES, Lines, LogLines, file_lines, unit_lines
+from advisor.engines.process import CRUMB_BYTES, GATHERING_S, stream_until
 from advisor.engines.timings import SpeedReader
 from advisor.errors import EngineError
 from tests.fuzz.seeds import LOG
@@ -190,3 +190,37 @@ def test_a_stream_is_stopped_when_it_is_enough(tmp_path):
     ran = stream_until(["yes"], os.environ, 10, take)
     assert (ran.ended, ran.status, ran.text) == ("enough", None, "")
     assert sum(map(len, pieces)) < 200_000
+
+
+def test_a_pipe_in_crumbs_is_read_in_pieces(monkeypatch):
+    reading, writing = os.pipe()
+    reads = 0
+    real = os.read
+
+    def counted(descriptor: int, most: int) -> bytes:
+        nonlocal reads
+        reads += descriptor == reading
+        return real(descriptor, most)
+
+    def write() -> None:
+        for byte in CUDA.encode() * 4:
+            os.write(writing, bytes((byte,)))
+        os.close(writing)
+
+    monkeypatch.setattr(log_source.os, "read", counted)
+    thread = threading.Thread(target=write)
+    thread.start()
+    began = time.monotonic()
+    read = log_source._read(reading, b"")
+    seconds = time.monotonic() - began
+    thread.join()
+    os.close(reading)
+    assert everything(read.lines)[0] == parse_load_log((CUDA * 4).split("\n"))
+    assert reads <= 3 + seconds / GATHERING_S + read.n_bytes / CRUMB_BYTES
+    assert reads < read.n_bytes / 20
+
+
+def test_lines_are_a_sequence_of_texts():
+    lines = Lines([b"one\r", b"tw\xff", GAP.encode()])
+    assert (list(lines), len(lines), lines[-1], GAP in lines) == (["one", "tw\ufffd", GAP], 3, GAP, True)
+    assert list(lines[:2]) == ["one", "tw\ufffd"]
