@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 _LONGEST_TEXT = 80
+_LONGEST_SENTENCE = 1000
+_LONG_WORD = re.compile(r"\S{200,}")
 _MOST_BITS = 256  # of a whole number as decimals; Python refuses to write 4,300 digits
 _LONG_NUMBER = re.compile(r"0[xob][0-9a-fA-F_]{1000}")  # in TOML: more than Python reads or writes as decimals
 
@@ -20,6 +22,11 @@ def excerpt(value: object) -> str:
     """A text or any other value from a file, made printable and cut to 80 characters; this never fails."""
     text = printable(_text(value)[: _LONGEST_TEXT + 1])
     return text if len(text) <= _LONGEST_TEXT else text[:_LONGEST_TEXT] + "…"
+
+
+def shortened(sentence: str) -> str:
+    """A sentence in which no word is so long that its end could be cut off; as it is when it is short enough."""
+    return sentence if len(sentence) <= _LONGEST_SENTENCE else _LONG_WORD.sub(lambda word: excerpt(word[0]), sentence)
 
 
 def _text(value: object) -> str:

@@ -76,7 +76,7 @@ def test_whole_numbers_of_thousands_of_digits(text):
         ("--gpu", f"x{NINES}:1GiB"), ("--gpu", f"x{NINES}"), ("--keep-free", f"{NINES}MiB"), ("--ram", f"{NINES}GiB"),
         ("--ctx-size", NINES), ("-b", NINES), ("-ngl", NINES), ("--ctx-size", "999," * 2000 + "999"),
         ("--for", f"parallel:{NINES}"), ("--for", NINES), ("--engine", f"llama.cpp@b{NINES}"), ("-ts", f"x{NINES}"),
-        ("-ctk", NINES), ("-ot", NINES),
+        ("-ctk", NINES), ("-ot", NINES), ("--" + NINES, "1"), ("--seed", NINES), ("--rules", NINES),
     ],
     ids=lambda words: f"{words[0]} {words[1][:14]}",
 )  # fmt: skip
