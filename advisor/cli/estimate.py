@@ -48,11 +48,13 @@ def command(words: tuple[str, ...], **values: Any) -> int:
     intent = policy.intent("balanced")
     if values["depth"] is not None:
         intent = intent._replace(turn=intent.turn._replace(depth_tokens=values["depth"], answer_tokens=0))
+    backends = [device.backend for device in host.devices]
+    rows = rows_for(policy.cache_safety, spec, engine, backends)
+    found.evaluator.know(rows)
     speed = found.evaluator.when_full(judged, found.evaluator.speed(judged, intent))
     verdict = verdict_of(judged, judged.fits)
     notes = [*found.notes, *warnings(spec, engine, request, judged.plan, budget, speed, policy)]
-    backends = [device.backend for device in host.devices]
-    notes += safety_notes(rows_for(policy.cache_safety, spec, engine, backends), judged.plan, backends)
+    notes += safety_notes(rows, judged.plan, backends)
     notes += pair_note(found.evaluator, judged, request)
     if found.evaluator.beside is not None or judged.plan.settings.beside.mtp:
         from advisor.recommend.beside_notes import beside_notes

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from advisor.ggml_types import BY_NAME
 from advisor.memory.types import MemoryPlan
-from advisor.recommend.cache_safety import CacheRow, runs_cache
+from advisor.recommend.cache_safety import ON_CPU, CacheRow, runs_cache, slow_row
 from advisor.recommend.evaluate import Evaluator, Judged
 from advisor.recommend.recommendation import Note
 from advisor.settings import RequestedSettings
@@ -28,7 +28,7 @@ def safety_notes(rows: Iterable[CacheRow], plan: MemoryPlan, backends: Iterable[
     mixed = [row for row in known if row.mixed and pair[0] != pair[1] and not {*pair}.isdisjoint(row.types)]
     if in_use:
         for row in mixed:
-            text = f"Keys in {pair[0]} with values in {pair[1]} are slow here: {row.text}."
+            text = f"Keys in {pair[0]} with values in {pair[1]} are slow here: {row.text}.{_divided(row)}"
             notes.append((row.factor, Note(f"cache_types_mixed_{row.effect}", text, f"policy.toml: {row.name}")))
     for kind, side in zip(pair, "kv", strict=True):
         if not BY_NAME[kind].is_quantized or (side == "v" and kind == pair[0]):
@@ -37,13 +37,24 @@ def safety_notes(rows: Iterable[CacheRow], plan: MemoryPlan, backends: Iterable[
         for row in mine:
             if row.effect == "fine" or (row.effect in _KERNELS and (mixed or not in_use)):
                 continue
-            text = f"{_subject(row, kind)}: {row.text}."
+            text = f"{_subject(row, kind)}: {row.text}.{_divided(row)}"
             notes.append((row.factor, Note(f"cache_type_{row.effect}", text, f"policy.toml: {row.name}")))
         if not any(row.effect != "lossy_keys" for row in mine) and backends:
             where = " and ".join(sorted(set(backends)))
             text = f"How fast a {kind} cache is with {where} is not known here."
             notes.append((0.0, Note("cache_type_unknown", text, "policy.toml: cache_safety")))
     return [note for _, note in sorted(notes, key=lambda pair: -pair[0])]
+
+
+def offered_notes(rows: Sequence[CacheRow], plan: MemoryPlan, kinds: Iterable[str]) -> list[Note]:
+    """A warning of each type that is not chosen but stands beside the choice with its contexts, where it is slow."""
+    notes = []
+    for kind in kinds:
+        slow = slow_row(rows, kind)
+        if slow is not None and kind != plan.settings.cache_type_k and any(one.cache_bytes for one in plan.devices):
+            text = f"{_subject(slow, kind)}: {slow.text}; the table's speeds are divided by {slow.factor:g} for that."
+            notes.append(Note("cache_type_offered_on_cpu", text, f"policy.toml: {slow.name}"))
+    return notes
 
 
 def pair_note(evaluator: Evaluator, judged: Judged, pinned: RequestedSettings) -> list[Note]:
@@ -66,6 +77,13 @@ def pair_note(evaluator: Evaluator, judged: Judged, pinned: RequestedSettings) -
         f"instead of {format_bytes(now)}, {format_bytes(now - then)} less; {price}."
     )
     return [Note("cache_half_quantized", text)]
+
+
+def _divided(row: CacheRow) -> str:
+    """What the speeds carry of it."""
+    if row.effect != ON_CPU:
+        return ""
+    return f" The speeds here are divided by {row.factor:g} for that; with a build that has the kernels they are not."
 
 
 def _subject(row: CacheRow, kind: str) -> str:

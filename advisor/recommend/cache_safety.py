@@ -9,9 +9,12 @@ from typing import Any
 
 from advisor.ggml_types import BY_NAME
 from advisor.memory.engine_spec import EngineSpec
+from advisor.memory.types import MemoryPlan
 from advisor.model.spec import ModelSpec
 from advisor.recommend.policy import Policy
 from advisor.records import NamedTuple
+
+ON_CPU = "on_cpu"  # the effect of a row: no kernel, so attention runs on the CPU
 
 
 class CacheRow(NamedTuple):
@@ -55,18 +58,40 @@ def rows_for(
 
 
 def with_safety(policy: Policy, rows: Iterable[CacheRow]) -> Policy:
-    """`policy` with the factors of types of keys and of values as they are where the rows apply."""
+    """`policy` with the factors of types of keys and of values as they are where the rows apply.
+
+    Those of attention on the CPU are not among them: the speeds carry them, see `on_cpu_factor`.
+    """
     keys, values = dict(policy.cache_factor), dict(policy.cache_factor)
     mixed = 1.0
     for row in rows:
         if row.mixed:
-            mixed *= row.factor
+            mixed *= row.factor if row.effect != ON_CPU else 1.0
             continue
-        for kind in row.types:
+        for kind in row.types if row.effect != ON_CPU else ():
             keys[kind] = keys.get(kind, 2.0) * row.factor
             if not row.keys_only:
                 values[kind] = values.get(kind, 2.0) * row.factor
     return policy._replace(key_factor=keys, value_factor=values, mixed_factor=mixed)
+
+
+def on_cpu_factor(rows: Iterable[CacheRow], plan: MemoryPlan) -> float:
+    """How many times slower a plan is because attention over its cache on a GPU runs on the CPU; 1 = it does not."""
+    pair = (plan.settings.cache_type_k.lower(), plan.settings.cache_type_v.lower())
+    if pair == ("f16", "f16") or not plan.flash_attn or not any(device.cache_bytes for device in plan.devices):
+        return 1.0
+    mine = [
+        row for row in rows if not {*(pair[:1] if row.keys_only else pair)}.isdisjoint(row.types)
+        and (not row.mixed or pair[0] != pair[1])
+    ]  # fmt: skip
+    mixed = any(row.mixed for row in mine)  # what is known of the pair goes before what is of one type
+    return max((row.factor for row in mine if row.effect == ON_CPU and row.mixed == mixed), default=1.0)
+
+
+def slow_row(rows: Iterable[CacheRow], kind: str) -> CacheRow | None:
+    """The row by which keys and values in this type take attention to the CPU, the slowest of several."""
+    mine = [row for row in rows if row.effect == ON_CPU and not row.mixed and kind in row.types]
+    return max(mine, key=lambda row: row.factor, default=None)
 
 
 def runs_cache(name: str, spec: ModelSpec, engine: EngineSpec, backends: Iterable[str]) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from advisor.host import HostSnapshot
+from advisor.recommend.cache_safety import slow_row
 from advisor.recommend.evaluate import Judged
 from advisor.recommend.recommendation import Fix, Recommendation
 from advisor.recommend.rungs import context_of, rate_of, where
@@ -13,7 +14,7 @@ from advisor.recommend.steps import Step
 from advisor.recommend.whole import whole_request
 from advisor.recommend.words import cache_name, saved_on
 from advisor.records import NamedTuple
-from advisor.units import MIB
+from advisor.units import MIB, format_bytes
 
 if TYPE_CHECKING:
     from advisor.quants.rules import QuantRules
@@ -190,7 +191,11 @@ class Cures:
             saves = search.evaluator.cache_bytes(chosen.request) - search.evaluator.cache_bytes(small)
             where = "of cache"
         said = say("{change} saves {saves_bytes} {where}", change=change, saves_bytes=saves, where=where)
-        told = sentence(said, self._then(again, now), self._quality("q8_0"))
+        row = slow_row(again.cache_rows, "q8_0")
+        slow = (
+            say("about {slower} times slower, as {why}", slower=row.factor, why=row.text) if row is not None else None
+        )
+        told = sentence(said, self._then(again, now), slow, self._quality("q8_0"))
         return Cure("cache", change, saves, now.judged.fits, now.judged, told)
 
     def _quantizations(self) -> list[Cure]:
@@ -234,8 +239,9 @@ class Cures:
     def _fix(self, fix: Fix) -> Cure:
         """What the answer itself names."""
         if fix.costs == "money":
-            card = "a card with {saves_bytes} more memory would hold all of it"
-            text = card if "card" in fix.change else "{saves_bytes} more system memory would do"
+            whole = "would hold all of it" if fix.enough else "would hold what goes to the GPUs, not enough alone"
+            card = f"{fix.change} {whole}".replace(format_bytes(fix.saves_bytes), "{saves_bytes}")
+            text = "{saves_bytes} more system memory would do" if "system" in fix.change else card
             return Cure("hardware", fix.change, fix.saves_bytes, fix.enough, None,
                         capital(sentence(say(text, saves_bytes=fix.saves_bytes))))  # fmt: skip
         alone = "" if fix.enough else ", not enough alone"

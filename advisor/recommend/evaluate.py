@@ -10,6 +10,7 @@ from advisor.memory.resolve import resolve_settings
 from advisor.memory.types import MemoryPlan
 from advisor.model.spec import ModelSpec
 from advisor.recommend.budget import Budget, Shortfall, host_over_bytes, shared_bytes, shortfalls
+from advisor.recommend.cache_safety import ON_CPU, CacheRow, on_cpu_factor
 from advisor.recommend.chain import expert_kinds
 from advisor.recommend.policy import Intent, Policy
 from advisor.records import NamedTuple
@@ -65,6 +66,11 @@ class Evaluator:
         self._room: dict[RequestedSettings, list[int]] = {}
         self._expert_kinds: Mapping[int, tuple[str, ...]] | None = None
         self._n_sketched = 0
+        self._slow_rows: tuple[CacheRow, ...] = ()
+
+    def know(self, rows: Sequence[CacheRow]) -> None:
+        """What is known of cache types with this model on these GPUs: speeds carry attention on the CPU."""
+        self._slow_rows = tuple(rows) if any(row.effect == ON_CPU for row in rows) else ()
 
     def share(self, other: "Evaluator") -> None:
         """Share with the evaluator of the same model on another set of GPUs what does not depend on these."""
@@ -88,6 +94,12 @@ class Evaluator:
         speed = SpeedModel(spec, self.host, {}, self._speed.machine)
         return Evaluator(
             spec, self.host, self.engine, self.budget, speed, self._tool, self._beside, self._overheads, self
+        )
+
+    def on(self, host: HostSnapshot, budget: Budget) -> "Evaluator":
+        """What judges the same model on the same GPUs with other memory."""
+        return Evaluator(
+            self.spec, host, self.engine, budget, self._speed, self._tool, self._beside, self._overheads, self
         )
 
     def judge(self, request: RequestedSettings) -> Judged:
@@ -223,11 +235,20 @@ class Evaluator:
 
     def speed(self, judged: Judged, intent: Intent) -> Speed:
         """Speed of a candidate for the intent's turn."""
-        return self._speed.predict(judged.plan, intent.turn, self._ram_left(judged))
+        speed = self._speed.predict(judged.plan, intent.turn, self._ram_left(judged))
+        return self._with_kernels(judged, speed)
 
     def when_full(self, judged: Judged, speed: Speed) -> Speed:
         """The speed of a candidate with what a full context makes of it."""
-        return self._speed.when_full(judged.plan, speed, self._ram_left(judged))
+        full = self._speed.when_full(judged.plan, speed, self._ram_left(judged)).when_full
+        if full is not None and self._slow_rows:
+            full = self._with_kernels(judged, speed._replace(when_full=full)).when_full
+        return speed._replace(when_full=full, full_depth=judged.plan.settings.n_ctx_seq)
+
+    def _with_kernels(self, judged: Judged, speed: Speed) -> Speed:
+        """`speed` with what attention on the CPU makes of it."""
+        factor = on_cpu_factor(self._slow_rows, judged.plan) if self._slow_rows else 1.0
+        return speed.slowed(factor) if factor > 1 else speed
 
     def _ram_left(self, judged: Judged) -> int:
         """System memory for the host's part: what GPUs that work in it leave."""
@@ -245,7 +266,8 @@ class Evaluator:
 
     def tokens_per_s(self, judged: Judged, depth: int) -> float:
         """Decode speed of a candidate with `depth` tokens in the cache."""
-        return 1 / self._speed.decode(judged.plan, depth, self._ram_left(judged)).seconds
+        factor = on_cpu_factor(self._slow_rows, judged.plan) if self._slow_rows else 1.0
+        return 1 / (self._speed.decode(judged.plan, depth, self._ram_left(judged)).seconds * factor)
 
 
 def cost(judged: Judged, speed: Speed, intent: Intent, policy: Policy, n_ctx_train: int) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from advisor.model.spec import ModelSpec
+from advisor.recommend.cache_safety import slow_row
 from advisor.recommend.context_reason import context_reason
 from advisor.recommend.contexts import WHOLE, ContextTable, tightest
 from advisor.recommend.engine_fit import as_good
@@ -56,8 +57,13 @@ def summarize(spec: ModelSpec, judged: Judged, speed: Speed, verdict: str) -> st
     return f"Runs with {layers_text(spec, judged)}, {context}, {pace}."
 
 
-def reasons(search: Search, best: Ranked, pool: Sequence[Ranked] = ()) -> list[Note]:
-    """Why this context, this cache, these layers, these slots; `pool`: what else fits."""
+def reasons(
+    search: Search, best: Ranked, pool: Sequence[Ranked] = (), contexts: ContextTable | None = None
+) -> list[Note]:
+    """Why this context, this cache, these layers, these slots.
+
+    `pool`: what else fits; `contexts`: how much of it each cache type holds.
+    """
     spec, settings = search.spec, best.judged.plan.settings
     notes = []
     pinned = search.wishes.pinned
@@ -73,7 +79,7 @@ def reasons(search: Search, best: Ranked, pool: Sequence[Ranked] = ()) -> list[N
             notes.append(Note("context_trained", f"{tokens_text(settings)} is all that the model was trained for."))
     else:
         notes.append(context_reason(search, best, pool))
-    notes.append(_cache_reason(search, best))
+    notes.append(_cache_reason(search, best, contexts))
     if best.judged.plan.devices and settings.n_gpu_layers:
         notes.append(
             Note("layers", f"{layers_text(spec, best.judged)[0].upper()}{layers_text(spec, best.judged)[1:]}.")
@@ -100,15 +106,22 @@ def reasons(search: Search, best: Ranked, pool: Sequence[Ranked] = ()) -> list[N
     alone = search.evaluator.beside is None and not settings.beside.mtp  # fit knows nothing of what is loaded beside
     n_ctx = as_good(search, best.judged) if alone and verdict_of(best.judged, True) == "full" else None
     if n_ctx is not None:
-        where = gpus_text(best.judged)
-        text = f"Leaving it to the engine (--mode safe) is as good: its own fit keeps everything on {where}"
-        notes.append(
-            Note("engine_fit_as_good", f"{text} with {tokens_text(settings, n_ctx)}.", "llama.cpp: common/fit.cpp")
-        )
+        notes.append(_left_to_fit(best.judged, n_ctx))
     return notes
 
 
-def _cache_reason(search: Search, best: Ranked) -> Note:
+def _left_to_fit(chosen: Judged, n_ctx: int) -> Note:
+    """That fit does as well; where it comes to more context, why advisor stays below."""
+    settings, where = chosen.plan.settings, gpus_text(chosen)
+    text = f"Leaving it to the engine, as --mode safe does, is as good: its own fit keeps everything on {where}"
+    text += f" with {tokens_text(settings, n_ctx)}"
+    doubt = sum(device.compute.high - device.compute.value for device in chosen.plan.devices)
+    if n_ctx > settings.n_ctx and doubt:
+        text += f"; here there are fewer because compute buffers may take {format_bytes(doubt)} more than is expected"
+    return Note("engine_fit_as_good", f"{text}.", "llama.cpp: common/fit.cpp")
+
+
+def _cache_reason(search: Search, best: Ranked, contexts: ContextTable | None) -> Note:
     settings = best.judged.plan.settings
     name = cache_name(best.judged)
     pinned = search.wishes.pinned
@@ -118,9 +131,7 @@ def _cache_reason(search: Search, best: Ranked) -> Note:
         return Note("no_cache", "This architecture keeps no KV cache that grows with the context.")
     if settings.cache_type_k == "f16":
         return Note(
-            "cache_f16",
-            "f16 cache: nothing is lost, and the context does not need a smaller one.",
-            f"policy.toml: intents.{search.intent.name}.cache_types",
+            "cache_f16", _why_f16(search, best, contexts), f"policy.toml: intents.{search.intent.name}.cache_types"
         )
     twin = search.judge(search.open_split(best.judged.request)._replace(cache_type_k="f16", cache_type_v="f16"))
     if twin.shorts:
@@ -129,6 +140,24 @@ def _cache_reason(search: Search, best: Ranked) -> Note:
     else:
         text = f"{name} cache is near lossless and leaves room."
     return Note("cache_quantized", text, "policy.toml: cache_factor")
+
+
+def _why_f16(search: Search, best: Ranked, contexts: ContextTable | None) -> str:
+    """Why nothing smaller than f16: the context needs none, or the next type's kernels are slow, or its loss."""
+    settings, pinned = best.judged.plan.settings, search.wishes.pinned
+    rows = contexts.rows if contexts is not None and pinned.n_ctx is None and settings.n_ctx < search.ceiling else ()
+    smaller = (row for row in rows if row.cache_type not in ("f16", "f32", "bf16"))
+    longer = next((row for row in smaller if (row.max_n_ctx or 0) * search.slots > settings.n_ctx), None)
+    if longer is None or longer.max_n_ctx is None:
+        return "f16 cache: nothing is lost, and the context does not need a smaller one."
+    n_ctx = min(longer.max_n_ctx * search.slots, search.ceiling)
+    more = f"{longer.cache_type} would hold {tokens_text(settings, n_ctx)}"
+    slow = slow_row(search.cache_rows, longer.cache_type)
+    if slow is not None:
+        return f"f16 cache: {more}, but is about {slow.factor:g} times slower: {slow.text}."
+    if settings.n_ctx >= search.comfortable:
+        return f"f16 cache: nothing is lost, and the context is comfortable; {more}."
+    return f"f16 cache: nothing is lost; {more}."
 
 
 def alternatives(search: Search, found: Found, best: Ranked) -> list[Alternative]:
@@ -252,7 +281,9 @@ def fixes(
 
     settings = before.plan.settings
     if settings.cache_type_k == "f16" and search.cache_allowed("q8_0"):
-        offer("-ctk q8_0 -ctv q8_0", wished._replace(cache_type_k="q8_0", cache_type_v="q8_0"), "near lossless")
+        slow = slow_row(search.cache_rows, "q8_0")
+        costs = f"near lossless, but about {slow.factor:g} times slower here" if slow is not None else "near lossless"
+        offer("-ctk q8_0 -ctv q8_0", wished._replace(cache_type_k="q8_0", cache_type_v="q8_0"), costs)
     for n_ctx in _shorter_contexts(contexts, settings.cache_type_k, settings.n_ctx, search.slots):
         lost = settings.n_ctx - n_ctx
         offer(f"-c {n_ctx}", wished._replace(n_ctx=n_ctx), f"{lost:,} tokens less context", lost)
@@ -267,7 +298,11 @@ def fixes(
         costs = f"loses {loses} quality, {pace_text(one.speed)}"
         out.append(Fix(f"a file in {one.text}", saves, costs, True, rate))
     if over and place != "host":
-        out.append(Fix(f"a card with {format_bytes(over)} more memory", over, "money", True))
+        from advisor.recommend.more_memory import more_memory
+
+        more = more_memory(search, wished)
+        if more is not None:
+            out.append(Fix(more.text, more.more_bytes, "money", more.enough))
     if verdict == "does_not_fit" and best.shorts and best.shorts[0].device == "host":
         lacking = best.shorts[0].over_bytes
         out.append(Fix(f"{format_bytes(lacking)} more system memory", lacking, "money", True))

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 from advisor.host import Device, HostSnapshot
 from advisor.recommend.cures import Cure, Cures, SearchIn
 from advisor.recommend.ladder import Walk
+from advisor.recommend.more_memory import more_memory
 from advisor.recommend.recommendation import Recommendation
-from advisor.recommend.rungs import Rung, context_of, on, outcome, places_of, rate_of, tightest_of, where
+from advisor.recommend.rungs import Rung, context_of, on, outcome, places_of, rate_of, where
 from advisor.recommend.said import Said, capital, say, sentence
 from advisor.recommend.search import Search
 from advisor.recommend.steps import Step, next_steps
@@ -126,12 +127,12 @@ def friend(search: Search, answer: Recommendation, rungs: tuple[Rung, ...]) -> S
     place, (more, c) = wish.tightest, context_of(wish.judged, "wished_n_ctx")
     cache = "" if cache_name(wish.judged) == cache_name(chosen) else " in {wished_cache}"
     if wish.judged.plan.settings.n_ctx == chosen.plan.settings.n_ctx and not whole and names:
-        mine = search.judge(whole_request(search.evaluator, chosen.request, search.wishes.pinned))
-        place = tightest_of(search, mine)
-        if place.over_bytes > 0:  # with its own cache, as the fixes say
+        wished = whole_request(search.evaluator, chosen.request, search.wishes.pinned)
+        needs = more_memory(search, wished)  # with its own cache, as the fixes say
+        if needs is not None and needs.enough and len(needs.devices) == 1:
+            (device,) = needs.devices
             text = "with {over_bytes} more {place} it would run whole"
-            return sentence(line, say(text, over_bytes=place.over_bytes, place=on(place.device)))
-        place = wish.tightest
+            return sentence(line, say(text, over_bytes=needs.more_bytes, place=on(device)))
     all_of_it = "" if whole or not names else "all of it with "
     text = f"for {all_of_it}{more}{cache} it lacks {{over_bytes}} {{place}}"
     return sentence(line, say(text, **c, wished_cache=cache_name(wish.judged), over_bytes=place.over_bytes,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from advisor.recommend.cache_notes import pair_note, safety_notes
+from advisor.recommend.cache_notes import offered_notes, pair_note, safety_notes
 from advisor.recommend.contexts import context_table
 from advisor.recommend.evaluate import Evaluator, Judged
 from advisor.recommend.explain import alternatives, fixes, reasons, rejected, summarize, verdict_of
@@ -54,6 +54,7 @@ def recommend_found(
     )
     backends = [device.backend for device in evaluator.host.devices]
     notes += safety_notes(search.cache_rows, best.judged.plan, backends)
+    notes += offered_notes(search.cache_rows, best.judged.plan, [row.cache_type for row in contexts.rows])
     notes += pair_note(evaluator, best.judged, wishes.pinned)
     if evaluator.beside is not None or best.judged.plan.settings.beside.mtp:
         from advisor.recommend.beside_notes import beside_notes
@@ -82,6 +83,10 @@ def recommend_found(
         from advisor.recommend.fastest import too_slow
 
         notes.insert(0, too_slow(search, best))
+    elif fits and search.pace(best.speed) < search.least_tokens_per_s:
+        from advisor.recommend.pace import too_slow_for_intent
+
+        notes.insert(0, too_slow_for_intent(search, best))
     return Recommendation(
         verdict=verdict,
         intent=intent.name,
@@ -91,7 +96,7 @@ def recommend_found(
         contexts=contexts,
         alternatives=tuple(alternatives(search, found, best)) if fits else (),
         rejected=tuple(rejected(search, best)) if fits else (),
-        reasons=tuple(reasons(search, best, found.pool)) if fits else (),
+        reasons=tuple(reasons(search, best, found.pool, contexts)) if fits else (),
         fixes=tuple(changes),
         warnings=tuple(notes),
         summary=summarize(evaluator.spec, best.judged, best.speed, verdict),

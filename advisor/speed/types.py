@@ -35,3 +35,19 @@ class Speed(NamedTuple):
     bound_by: str  # "gpu bandwidth" | "ram bandwidth" | "disk" | "compute"
     when_full: Range | None = None  # decode with `full_depth` tokens in the cache: all that one slot holds
     full_depth: int = 0
+
+    def slowed(self, factor: float) -> "Speed":
+        """So many times slower, by a factor of other machines: the upper bounds stay, and confidence is low."""
+
+        def slower(rate: Range) -> Range:
+            return Range(rate.value / factor, rate.low / factor, rate.high)
+
+        turn = self.turn_seconds
+        return self._replace(
+            turn_seconds=Range(turn.value * factor, turn.low, turn.high * factor),
+            decode_tokens_per_s=slower(self.decode_tokens_per_s),
+            prefill_tokens_per_s=slower(self.prefill_tokens_per_s),
+            when_full=slower(self.when_full) if self.when_full is not None else None,
+            confidence="low",
+            bound_by="disk" if self.bound_by == "disk" else "compute",
+        )

@@ -144,6 +144,48 @@ def test_without_flash_attention_its_kernels_do_not_matter():
     assert noted(10434, "q8_0", "f16", flash=None) == {}  # "auto" turns itself off, which is told by itself
 
 
+@pytest.mark.parametrize(
+    ("model", "build", "keys", "values", "factor"),
+    [
+        ("gemma3-12b", 10000, "q8_0", "q8_0", 5.4),  # 29.9 tokens/s with f16, 5.5 with q8_0: the row's source
+        ("gemma3-12b", 10434, "q8_0", "q8_0", 1.0),
+        ("gemma3-12b", 10434, "q8_0", "q5_1", 6.7),  # 121 alike, 18 mixed
+        ("llama3-8b", 10434, "q5_1", "q5_1", 7.7),  # 1,511 and 197
+        ("llama3-8b", 11434, "q5_1", "q5_1", 1.0),
+    ],
+)
+def test_speeds_carry_attention_on_the_cpu(model, build, keys, values, factor):
+    """Value and lower bound are divided, the upper stays: the user's build may have all kernels."""
+    host, intent = machine(24), policy().intent("balanced")
+    plain, slow = evaluator(model, host, build=build), evaluator(model, host, build=build)
+    given = Search(slow, policy(), intent, Wishes(RequestedSettings(cache_type_k=keys, cache_type_v=values)))
+    request = given.base._replace(n_ctx=8192, n_gpu_layers=99, cache_type_k=keys, cache_type_v=values)
+    judged = given.judge(request)
+    before, after = (one.when_full(judged, one.speed(judged, intent)) for one in (plain, slow))
+    for name in ("decode_tokens_per_s", "prefill_tokens_per_s", "when_full"):
+        old, new = getattr(before, name), getattr(after, name)
+        assert new.value == pytest.approx(old.value / factor)
+        assert new.low == pytest.approx(old.low / factor)
+        assert new.high == old.high
+    assert after.turn_seconds.value == pytest.approx(before.turn_seconds.value * factor)
+    assert slow.tokens_per_s(judged, 8192) == pytest.approx(after.when_full.value)
+    if factor > 1:
+        assert after.confidence == "low"
+        notes = safety_notes(given.cache_rows, judged.plan, ["cuda"])
+        assert any(f"divided by {factor:g} for that" in note.text for note in notes)
+    on_host = given.judge(request._replace(n_gpu_layers=0))
+    assert slow.speed(on_host, intent) == plain.speed(on_host, intent)
+
+
+def test_a_speed_asked_for_is_not_promised_by_a_kernel_that_is_not_there():
+    host = machine(12)
+    given = Search(
+        evaluator("gemma3-12b", host, build=10434), policy(), policy().intent("balanced"),
+        Wishes(RequestedSettings(cache_type_k="q8_0", cache_type_v="q5_1"), min_tokens_per_s=30.0),
+    )  # fmt: skip
+    assert not given.fast_enough(given.run().pool[0].speed)
+
+
 def test_two_types_cost_what_their_row_says():
     given = search("llama3-8b", "cuda").policy
     alike = lossiness(given, "q8_0", "q8_0")
