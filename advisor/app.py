@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from advisor.errors import HardwareError, ModelError, UsageError
-from advisor.gguf_header.errors import excerpt
+from advisor.excerpts import excerpt
 from advisor.gguf_header.types import GgufHeader
 from advisor.host import HostSnapshot
 from advisor.memory.engine_spec import EXTENSION_SCHEMA, EngineSpec, extend_engine, parse_engine
@@ -86,7 +86,7 @@ class App:
         name, _, build_text = (text or "llama.cpp").partition("@")
         digits = build_text.removeprefix("b")
         if build_text and (not digits.isdecimal() or len(digits) > 9):
-            raise UsageError(f"--engine '{text}': the build must be a number such as b11434.")
+            raise UsageError(f"--engine '{excerpt(text)}': the build must be a number such as b11434.")
         build = int(digits) if digits else None
         base = self.required("engines/llama_cpp.toml")
         if name == base["name"]:
@@ -96,7 +96,7 @@ class App:
         if extension is None or stem == "llama_cpp":
             stems = sorted(entry.rsplit("/", 1)[-1].removesuffix(".toml") for entry in self.rules.names("engines"))
             known = [base["name"] if entry == "llama_cpp" else entry.replace("_", "-") for entry in stems]
-            raise UsageError(f"--engine '{text}' is unknown; choose one of {', '.join(known)}.")
+            raise UsageError(f"--engine '{excerpt(text)}' is unknown; choose one of {', '.join(known)}.")
         return extend_engine(base, extension, build)
 
     def header(self, model: str, most_bytes: int | None = None) -> GgufHeader:

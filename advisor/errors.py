@@ -64,8 +64,5 @@ def unexpected(error: BaseException) -> str:
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
     file = frame.tb_frame.f_code.co_filename.replace("\\", "/").rpartition("/")[2] if frame else ""
-    place = f" at {file}:{frame.tb_lineno}" if frame else ""
-    return (
-        f"this is a bug in advisor ({type(error).__name__}{place}: {error!s:.200}); please report it with the output "
-        "of 'advisor doctor'."
-    )
+    what = type(error).__name__ + (f" at {file}:{frame.tb_lineno}" if frame else "")
+    return f"this is a bug in advisor ({what}: {error!s:.200}); please report it with the output of 'advisor doctor'."

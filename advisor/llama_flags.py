@@ -6,6 +6,7 @@ Source: llama.cpp b11434 common/arg.cpp. `ini` is the key of a llama-server pres
 from collections.abc import Sequence
 
 from advisor.errors import UsageError
+from advisor.excerpts import excerpt
 from advisor.ggml_types import CACHE_TYPES
 from advisor.llama_variables import ENVIRONMENT
 from advisor.records import NamedTuple
@@ -123,11 +124,11 @@ def parse_value(flag: Flag, text: str, name: str) -> object:
         alias = {"1": "on", "0": "off", "-1": "auto", "true": "on", "false": "off", "enabled": "on", "disabled": "off"}
         value = alias.get(text, text) if flag.field == "flash_attn" else text
         if value not in flag.choices:
-            raise UsageError(f"{name} '{text}' is unknown; choose one of {', '.join(flag.choices)}.")
+            raise UsageError(f"{name} '{excerpt(text)}' is unknown; choose one of {', '.join(flag.choices)}.")
         return value
     if flag.kind == "cache":
         if text.lower() not in flag.choices:
-            raise UsageError(f"{name} '{text}' is no cache type; choose one of {', '.join(flag.choices)}.")
+            raise UsageError(f"{name} '{excerpt(text)}' is no cache type; choose one of {', '.join(flag.choices)}.")
         return text.lower()
     if flag.kind == "floats":
         try:
@@ -135,14 +136,14 @@ def parse_value(flag: Flag, text: str, name: str) -> object:
         except ValueError:
             shares = ()
         if not shares or any(not 0 <= share < 1e30 for share in shares):
-            raise UsageError(f"{name} '{text}' is no list of shares; write for example 3,1.")
+            raise UsageError(f"{name} '{excerpt(text)}' is no list of shares; write for example 3,1.")
         return shares
     if flag.kind in ("choices", "files"):
         words = tuple(word for word in text.split(",") if word)
         wrong = [word for word in words if flag.choices and word not in flag.choices]
         if wrong or not words:
             known = f"; choose of {', '.join(flag.choices)}" if flag.choices else ""
-            raise UsageError(f"{name} '{text}' names {'an unknown kind' if wrong else 'nothing'}{known}.")
+            raise UsageError(f"{name} '{excerpt(text)}' names {'an unknown kind' if wrong else 'nothing'}{known}.")
         return words if flag.kind == "files" else tuple(word for word in words if word != "none")
     if flag.kind == "file":
         if not text:
@@ -156,7 +157,7 @@ def _parse_overrides(text: str, name: str) -> tuple[TensorOverride, ...]:
     for part in text.split(","):
         pattern, equals, buffer = part.rpartition("=")
         if not equals or not pattern or not buffer:
-            raise UsageError(f"{name} '{text}' is no PATTERN=BUFFER; write for example '{name} exps=CPU'.")
+            raise UsageError(f"{name} '{excerpt(text)}' is no PATTERN=BUFFER; write for example '{name} exps=CPU'.")
         overrides.append(TensorOverride(pattern, buffer))
     return tuple(overrides)
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import tomli
 
 from advisor.errors import RuleError, UsageError
+from advisor.excerpts import excerpt, line_of_long_number
 from advisor.regular import NotRegularError, read_regular
 from advisor.rulebook import RuleDocument
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     import hashlib
 
 MAX_FILE_BYTES = 512 << 10
+_NO_RULES = "no rule file looks like this (nested too deep or a number too long)."
 SYSTEM_FOLDER = "/etc/advisor/rules"
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 
@@ -200,7 +202,9 @@ def _check_name(name: str) -> None:
     if any(part in ("", ".", "..") or part.startswith(".") for part in parts) or not all(
         c.isascii() and (c.isalnum() or c in "-_./ ") for c in name
     ):
-        raise RuleError(f"{name!r}: not a rule name; use letters, digits, - and _, for example arch/llama.toml.")
+        raise RuleError(
+            f"{excerpt(repr(name))}: not a rule name; use letters, digits, - and _, for example arch/llama.toml."
+        )
 
 
 def _check_owner(info: os.stat_result, path: str) -> None:
@@ -213,7 +217,11 @@ def _check_owner(info: os.stat_result, path: str) -> None:
 
 def _parse(content: bytes, path: str) -> dict[str, object]:
     try:
-        return tomli.loads(content.decode("utf-8"))
+        text = content.decode("utf-8")
+        long = line_of_long_number(text)
+        if long is not None:
+            raise RuleError(f"{path}, line {long}: {_NO_RULES}")
+        return tomli.loads(text)
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise RuleError(f"{path}, line {line}: not UTF-8 text; save the file as UTF-8.") from None
@@ -229,4 +237,4 @@ def _parse(content: bytes, path: str) -> dict[str, object]:
         raise RuleError(f"{where}: not valid TOML ({reason}); correct that line or remove the file.") from None
     except (RecursionError, ValueError):
         # nesting past the parser's stack, a number of thousands of digits
-        raise RuleError(f"{path}: no rule file looks like this (nested too deep or a number too long).") from None
+        raise RuleError(f"{path}: {_NO_RULES}") from None

@@ -26,9 +26,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 from advisor.errors import RuleError
+from advisor.excerpts import excerpt
 
 SCHEMA_VERSION = 1
 _ALWAYS_ALLOWED = ("source", "measured", "note")
+_LONGEST_KEY = 200
 _UNIQUE = "names must be unique, rename one."
 
 Layer = tuple[str, Mapping[str, object]]
@@ -164,7 +166,7 @@ def check_document(document: Mapping[str, object], schema: Mapping[str, object],
         raise RuleError(f"{file}: schema_version is missing; begin the file with schema_version = {SCHEMA_VERSION}.")
     if type(version) is not int or version != SCHEMA_VERSION:
         raise RuleError(
-            f"{file}: schema_version is {version!r}, this advisor reads {SCHEMA_VERSION}; "
+            f"{file}: schema_version is {_show(version)}, this advisor reads {SCHEMA_VERSION}; "
             "use the file that belongs to this version of advisor."
         )
     rest = {key: value for key, value in document.items() if key != "schema_version"}
@@ -174,6 +176,8 @@ def check_document(document: Mapping[str, object], schema: Mapping[str, object],
 def _check_table(table: Mapping[str, object], schema: Mapping[str, object], file: str, prefix: str) -> None:
     for key, value in table.items():
         path = _join(prefix, key)
+        if len(key) > _LONGEST_KEY:
+            raise RuleError(f"{file}: the key {excerpt(path)} is longer than any; take it out.")
         if key in schema:
             spec = schema[key]
         elif f"{key}?" in schema:
@@ -196,7 +200,7 @@ def _check_value(value: object, spec: object, file: str, path: str) -> None:
     elif isinstance(spec, list) and isinstance(value, list):
         seen: set[str] = set()
         for index, item in enumerate(value):
-            name = str(item.get("name", index)) if isinstance(item, Mapping) else str(index)
+            name = excerpt(item.get("name", index)) if isinstance(item, Mapping) else str(index)
             if name in seen:
                 raise RuleError(f"{file}: {path} holds two entries named '{name}'; {_UNIQUE}")
             seen.add(name)
@@ -279,7 +283,7 @@ def _show(value: object) -> str:
         return "a table"
     if isinstance(value, list):
         return "a list"
-    text = f'"{value}"' if isinstance(value, str) else str(value)
+    text = f'"{value}"' if isinstance(value, str) else excerpt(value)
     text = text if text.isprintable() else ascii(text)[1:-1]
     return text if len(text) <= 60 else text[:57] + "..."
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from advisor.errors import UsageError
+from advisor.excerpts import excerpt
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -17,6 +18,7 @@ _UNITS = {
     "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
 }  # fmt: skip
 _MAX_BYTES = 1 << 60
+_LONGEST = 100  # characters of a number
 
 
 def round_up(value: int, multiple: int) -> int:
@@ -38,12 +40,14 @@ def parse_size(text: str) -> int:
     except ValueError:
         value = -1.0
     if unit not in _UNITS or not number.isascii() or not number.replace(".", "", 1).isdecimal() or value < 0:
-        raise UsageError(f"'{text}' is not a size; write for example 12GiB, 9.5GiB, 500MB or 16G.")
+        raise UsageError(f"'{excerpt(text)}' is not a size; write for example 12GiB, 9.5GiB, 500MB or 16G.")
+    if len(number) > _LONGEST:  # inf, or more digits than Python reads
+        raise UsageError(f"'{excerpt(text)}' is larger than any memory; write for example 12GiB.")
     n_bytes = int(number) * _UNITS[unit] if number.isdecimal() else int(value * _UNITS[unit])
     if not unit and 0 < value < MIB:
-        raise UsageError(f"'{text}' has no unit; did you mean {_with_unit(number, value)}?")
+        raise UsageError(f"'{excerpt(text)}' has no unit; did you mean {_with_unit(number, value)}?")
     if n_bytes > _MAX_BYTES:
-        raise UsageError(f"'{text}' is larger than any memory; write for example 12GiB.")
+        raise UsageError(f"'{excerpt(text)}' is larger than any memory; write for example 12GiB.")
     return n_bytes
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from advisor.errors import UsageError
+from advisor.excerpts import shortened
 
 if TYPE_CHECKING:
     from advisor.keeper.changes import FileChange
@@ -215,4 +216,4 @@ def say(text: str) -> None:
     """A sentence on stderr."""
     from advisor.cli.terminal import clean
 
-    click.echo(f"advisor: {clean(text, 1000)}", err=True)
+    click.echo(f"advisor: {clean(shortened(text), 1000)}", err=True)

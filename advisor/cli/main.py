@@ -13,6 +13,7 @@ import click
 from advisor import __version__
 from advisor.cli.streams import prepare, silence
 from advisor.errors import AdvisorError, unexpected
+from advisor.excerpts import shortened
 
 CLOSED_PIPE = 141  # what a shell reports of a program that SIGPIPE ended
 # errors without a file's name: every file that advisor opens or writes has its own sentence
@@ -137,7 +138,7 @@ def _usage_sentence(error: click.ClickException) -> str:
 def _say(text: str, status: int) -> int:
     from advisor.cli.terminal import clean
 
-    return _write(f"advisor: {clean(text, 1000)}", status)
+    return _write(f"advisor: {clean(shortened(text), 1000)}", status)
 
 
 def _write(text: str, status: int) -> int:

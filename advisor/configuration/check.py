@@ -39,7 +39,7 @@ def dotted(path: Path) -> str:
             text += f"[{part + 1}]"
         else:
             bare = part and all(c.isalnum() or c in "-_" for c in part) and part.isascii()
-            text += ("." if text else "") + (part if bare else f'"{excerpt(part)}"')
+            text += ("." if text else "") + (excerpt(part) if bare else f'"{excerpt(part)}"')
     return text
 
 
@@ -98,7 +98,7 @@ class _Check:
         try:
             read = key.read(value)
         except (PinError, SecretError) as error:
-            self._wrong(path, f"{dotted(path)} is wrong: {printable(str(error))}.")
+            self._wrong(path, f"{dotted(path)} is wrong: {printable(str(error)[:400])}.")
         except ValueError:
             self._wrong(path, f"{dotted(path)} is {_show(value)}, allowed is {key.allowed}.")
         possible = self._possible(table, key)
@@ -120,7 +120,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     from difflib import get_close_matches
 
     names = list(known)
-    close = get_close_matches(name, names, 1, 0.6)
+    close = get_close_matches(name[:200], names, 1, 0.6)
     return f"did you mean {close[0]}?" if close else f"known here: {', '.join(names)}."
 
 
@@ -130,8 +130,9 @@ def _show(value: object) -> str:
     if isinstance(value, Mapping):
         return "a table"
     if isinstance(value, list):
-        return f"[{', '.join(map(_show, value[:3]))}{', ...' if len(value) > 3 else ''}]"
-    return f'"{excerpt(value)}"' if isinstance(value, str) else excerpt(str(value))
+        items = ["[...]" if isinstance(item, list) else _show(item) for item in value[:3]]
+        return f"[{', '.join(items)}{', ...' if len(value) > 3 else ''}]"
+    return f'"{excerpt(value)}"' if isinstance(value, str) else excerpt(value)
 
 
 def required(table: Table) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from advisor.configuration.schema import BY_NAME, TOP, Table
 from advisor.configuration.types import Budget, Configuration, Daemon, Defaults, Engine, ModelRule, ModelSet, Target
 from advisor.configuration.values import is_loopback
 from advisor.errors import ConfigError
+from advisor.excerpts import line_of_long_number
 from advisor.gguf_header.errors import excerpt, printable
 from advisor.records import NamedTuple
 from advisor.regular import NotRegularError, read_regular
@@ -26,6 +27,8 @@ LISTS = tuple(name for name, table in BY_NAME.items() if table.kind == "list")
 FILE, DROP_INS = "config.toml", "conf.d"
 MAX_FILE_BYTES = 256 << 10  # all files together
 _TOO_LARGE = f"larger than {MAX_FILE_BYTES >> 10} KiB, which no configuration is; remove it."
+_NO_CONFIGURATION = "no configuration looks like this (nested too deep or a number too long)."
+MAX_TARGETS = 64
 _NOTHING = Known()
 
 
@@ -121,6 +124,9 @@ def read_text(file: str) -> str:
 
 def parse(text: str, file: str) -> dict[str, Any]:
     """The document of a text. Raises ConfigError with the line."""
+    line = line_of_long_number(text)
+    if line is not None:
+        complain(file, line, _NO_CONFIGURATION)
     try:
         return tomli.loads(text)
     except tomli.TOMLDecodeError as error:
@@ -129,7 +135,7 @@ def parse(text: str, file: str) -> dict[str, Any]:
         line = int(number) if number.isdecimal() else text.count("\n") + (not text.endswith("\n"))
         complain(file, max(line, 1), f"not valid TOML ({printable(reason)}); correct that line.")
     except (RecursionError, ValueError):
-        complain(file, None, "no configuration looks like this (nested too deep or a number too long).")
+        complain(file, None, _NO_CONFIGURATION)
 
 
 def _leaves(document: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
@@ -157,6 +163,10 @@ def _build(values: Mapping[Path, Any], origins: Mapping[Path, Origin]) -> Config
             key = table.key(str(path[-1]))
             assert key is not None
             fields[key.name] = key.read(value)
+    for n_targets, spot in enumerate((spot for spot in read if spot and spot[0] == "target"), 1):
+        if n_targets > MAX_TARGETS:
+            place = next(origin for path, origin in origins.items() if path[:2] == spot)
+            complain(*place, f"these are more than {MAX_TARGETS} targets, the most that are kept; take some out.")
     for spot in read:
         _check_whole(spot, read[spot], origins)
     budget, daemon = read.get(("budget",), {}), read.get(("daemon",), {})
@@ -184,21 +194,27 @@ def _check_sets(sets: Sequence[Path], read: Mapping[Path, Mapping[str, Any]], or
         named: Path = (*spot, "name")
         aimed: Path = (*spot, "targets")
         if fields["name"] in names:
-            complain(*origins[named], f'two [[set]] are called "{printable(fields["name"])}"; rename one of them.')
+            complain(*origins[named], f'two [[set]] are called "{excerpt(fields["name"])}"; rename one of them.')
         names.add(fields["name"])
         for target in fields.get("targets", ()):
             if target not in targets:
                 cure = nearest(target, targets) if targets else "there is no target; add one or take targets out."
                 complain(
                     *origins[aimed],
-                    f'[[set]] "{printable(fields["name"])}" has the unknown target {excerpt(target)!r}; {cure}',
+                    f'[[set]] "{excerpt(fields["name"])}" has the unknown target {excerpt(target)!r}; {cure}',
                 )
 
 
 def _check_whole(spot: Path, fields: Mapping[str, Any], origins: Mapping[Path, Origin]) -> None:
     """What only the sum of all files can have wrong."""
     table: Table = BY_NAME[str(spot[0])] if spot else TOP
-    name = f"[{spot[0]}.{spot[1]}]" if len(spot) == 2 and table.kind == "named" else f"[[{spot[0]}]]" if spot else ""
+    name = (
+        f"[{spot[0]}.{excerpt(spot[1])}]"
+        if len(spot) == 2 and table.kind == "named"
+        else f"[[{spot[0]}]]"
+        if spot
+        else ""
+    )
     for key in required(table):
         if key not in fields:
             spec = table.key(key)

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from advisor.configuration.types import QuietHours
 from advisor.errors import UsageError
+from advisor.excerpts import excerpt
 from advisor.llama_flags import BY_NAME, Flag, bare_value, parse_value, takes_value
 from advisor.settings import RequestedSettings
 from advisor.units import parse_size
@@ -168,7 +169,7 @@ def pins(value: object) -> RequestedSettings:
             raise PinError(f"{key} is no setting: a pin holds for the models that match names, whichever they are")
         option = BY_NAME.get(f"--{key}") or BY_NAME.get(f"-{key}")
         if option is None:
-            raise PinError(f"llama.cpp's option {key!r} is not known here{_nearest(key)}")
+            raise PinError(f"llama.cpp's option {excerpt(key)!r} is not known here{_nearest(key)}")
         read = _pin(option, key, given)
         if chosen.get(option.field, read) != read:
             raise PinError(f"{key} contradicts another pin")
@@ -194,5 +195,5 @@ def _pin(option: Flag, key: str, given: object) -> object:
 def _nearest(key: str) -> str:
     from difflib import get_close_matches
 
-    close = get_close_matches(f"--{key}", [name for name in BY_NAME if name.startswith("--")], 1, 0.6)
+    close = get_close_matches(f"--{key[:80]}", [name for name in BY_NAME if name.startswith("--")], 1, 0.6)
     return f"; did you mean {close[0].removeprefix('--')}" if close else ""

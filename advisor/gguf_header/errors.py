@@ -20,24 +20,12 @@ control characters and shortened before it enters a message: it may hold escape 
 from __future__ import annotations
 
 from advisor.errors import HeaderError
+from advisor.excerpts import excerpt as excerpt
+from advisor.excerpts import printable as printable
 from advisor.units import MIB, format_bytes
 
-_LONGEST_TEXT = 80
 _AGAIN = "download the file again"
 _DAMAGED = "the file is damaged; download it again"
-
-
-def printable(text: str) -> str:
-    """`text` as one plain line: what a terminal would not print is `?`, other blanks than the usual one are such."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else " " if char.isspace() else "?" for char in text)
-
-
-def excerpt(text: str) -> str:
-    """`text` from a file, made printable and cut to 80 characters."""
-    text = printable(text[: _LONGEST_TEXT + 1])
-    return text if len(text) <= _LONGEST_TEXT else text[:_LONGEST_TEXT] + "…"
 
 
 def _fact(name: str, fact: str | int) -> str | int:

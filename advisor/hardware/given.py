@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from advisor.errors import HardwareError, UsageError
+from advisor.excerpts import excerpt
 from advisor.hardware.apple import metal_budget_bytes
 from advisor.hardware.device_ids import BACKENDS, device_id, number_devices
 from advisor.hardware.gpu_parts import GIB, GpuPart
@@ -34,7 +35,7 @@ def parse_gpu_spec(text: str, table: GpuTable, *, ram_bytes: int | None = None) 
     if colon:
         device = _plain_device(backend.strip().lower(), size_text, text)
     elif name.lower() in BACKENDS:
-        raise HardwareError(f"--gpu '{text}' names no memory; write for example {name.lower()}:12GiB.")
+        raise HardwareError(f"--gpu '{excerpt(text)}' names no memory; write for example {name.lower()}:12GiB.")
     else:
         part, size_bytes = table.lookup(name)
         device = _table_device(part, size_bytes, ram_bytes, name, table)
@@ -48,17 +49,19 @@ def _size(text: str, spec: str) -> int:
         return parse_size(text)
     except UsageError:
         raise HardwareError(
-            f"'{text.strip()}' in --gpu '{spec}' is not a size with a unit; "
+            f"'{excerpt(text.strip())}' in --gpu '{excerpt(spec)}' is not a size with a unit; "
             'write for example cuda:12GiB or "RTX 3060@9.5GiB".'
         ) from None
 
 
 def _plain_device(backend: str, size_text: str, spec: str) -> Device:
     if backend not in BACKENDS:
-        raise HardwareError(f"'{backend}' in --gpu '{spec}' is no backend; use one of {', '.join(BACKENDS)}.")
+        raise HardwareError(
+            f"'{excerpt(backend)}' in --gpu '{excerpt(spec)}' is no backend; use one of {', '.join(BACKENDS)}."
+        )
     total = _size(size_text, spec)
     if total < _SMALLEST_GPU:
-        raise HardwareError(f"--gpu '{spec}' has no memory to plan with; write for example {backend}:12GiB.")
+        raise HardwareError(f"--gpu '{excerpt(spec)}' has no memory to plan with; write for example {backend}:12GiB.")
     kind = "unified" if backend == "metal" else "dedicated"
     return Device(
         id=device_id(backend, 0), backend=backend, name=f"{backend} {format_bytes(total)}", total_bytes=total,
@@ -74,7 +77,7 @@ def _table_device(part: GpuPart, size_bytes: int | None, ram_bytes: int | None, 
             if len(part.memory_bytes) > 1:
                 sizes = ", ".join(f"{part.name} {size >> 30}GB" for size in table.sold_with(part))
                 raise HardwareError(
-                    f"'{spec}' works in the machine's RAM, which may be of several sizes: "
+                    f"'{excerpt(spec)}' works in the machine's RAM, which may be of several sizes: "
                     f"{sizes}; give one of these or --ram SIZE."
                 )
             memory = part.memory_bytes[0]
@@ -108,7 +111,8 @@ def _with_free(device: Device, free_bytes: int, spec: str) -> Device:
     if free_bytes > total:
         if device.memory_kind != "unified":
             raise HardwareError(
-                f"--gpu '{spec}' has more free memory than the card's {format_bytes(total)}; give at most that after @."
+                f"--gpu '{excerpt(spec)}' has more free memory than the card's {format_bytes(total)}; "
+                "give at most that after @."
             )
         # The limit of a chip in system memory can be raised; who says so is believed.
         total = free_bytes
@@ -199,13 +203,13 @@ def _check_machine(devices: Sequence[Device], specs: Sequence[str], ram: int | N
         size = _named_size(spec, table)
         if size is not None and ram not in (size, size // GIB * 10**9):
             raise HardwareError(
-                f"--gpu '{spec}' has {format_bytes(size)} of memory, which is the machine's RAM, and --ram says "
-                f"{format_bytes(ram or 0)}; leave --ram away or name the chip with its other size."
+                f"--gpu '{excerpt(spec)}' has {format_bytes(size)} of memory, which is the machine's RAM, "
+                f"and --ram says {format_bytes(ram or 0)}; leave --ram away or name the chip with its other size."
             )
     for spec, device in zip(specs, devices, strict=True):
         if device.memory_kind == "unified" and ram is not None and device.free_bytes > ram:
             raise HardwareError(
-                f"--gpu '{spec}' works in the machine's RAM and cannot have more than the {format_bytes(ram)} "
+                f"--gpu '{excerpt(spec)}' works in the machine's RAM and cannot have more than the {format_bytes(ram)} "
                 "of --ram; give a larger --ram."
             )
 

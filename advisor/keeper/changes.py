@@ -156,10 +156,14 @@ def _gone(made: TargetPass, ledger: Ledger, seen: Seen, away: Sequence[str], oth
     if not output.per_model:
         return []
     wanted, place = {os.path.abspath(file.path) for file in made.files}, os.path.abspath(made.target.path)
-    inner = [other for other in map(os.path.abspath, others) if is_below(other, [place])]
+    mine = [
+        (path, record) for path, record in ledger.files.items()
+        if path not in wanted and record.format == output.name and is_below(path, [place])
+    ]  # fmt: skip
+    inner = [other for other in map(os.path.abspath, others) if is_below(other, [place])] if mine else []
     found = []
-    for path, record in ledger.files.items():
-        if path in wanted or record.format != output.name or not is_below(path, [place]) or is_below(path, inner):
+    for path, record in mine:
+        if is_below(path, inner):
             continue
         models = seen.models.get(path, {})
         if record.held or any(name in made.unsure or is_away(model, away) for name, model in models.items()):

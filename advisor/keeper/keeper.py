@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -171,9 +170,12 @@ class Keeper:
             found = self.find(should_stop, progress)
         assert self._passes is not None
         made = []
+        places: dict[str, str] = {}  # the first target of each
+        for target in self.settings.targets:
+            places.setdefault(os.path.realpath(target.path), target.name)
         for target in targets:
-            other = _same_place(target, self.settings.targets)
-            if other is not None:
+            other = places.get(os.path.realpath(target.path), target.name)
+            if other != target.name:
                 sentence = f"{printable(target.path)} is the target {other} too; give each a place of its own."
                 made.append(TargetPass(target, failure=sentence))
                 continue
@@ -304,13 +306,6 @@ def _known(
     written = [(name, model) for each in seen.models.values() for name, model in each.items()]
     missing = {name: model for name, model in written if model.path not in there and is_away(model, away)}
     return {model.path: name for name, model in written}, missing
-
-
-def _same_place(target: Target, targets: Sequence[Target]) -> str | None:
-    """The name of the target before this one that has the same path."""
-    place = os.path.realpath(target.path)
-    earlier = itertools.takewhile(lambda other: other.name != target.name, targets)
-    return next((other.name for other in earlier if os.path.realpath(other.path) == place), None)
 
 
 def _other_files(before: Mapping[str, SeenModel] | None, one: Applied) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from advisor.errors import UsageError
+from advisor.excerpts import excerpt
 from advisor.records import NamedTuple
 from advisor.speed import Turn
 
@@ -109,9 +110,12 @@ class Policy(NamedTuple):
         """
         name, _, count = text.partition(":")
         table = self.intents.get(name)
-        if table is None or (count and (name != "parallel" or not count.isdecimal() or not 0 < int(count) <= 256)):
+        possible = count.isdecimal() and len(count) < 10 and 0 < int(count) <= 256
+        if table is None or (count and (name != "parallel" or not possible)):
             known = ", ".join(sorted(self.intents))
-            raise UsageError(f"--for '{text}' is unknown; choose one of {known} (parallel takes a count: parallel:4).")
+            raise UsageError(
+                f"--for '{excerpt(text)}' is unknown; choose one of {known} (parallel takes a count: parallel:4)."
+            )
         if count and n_parallel not in (None, int(count)):
             raise UsageError(
                 f"--for {text} asks for {int(count)} slots, -np {n_parallel} for {n_parallel}; give one of them."

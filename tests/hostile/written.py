@@ -16,6 +16,7 @@ from tests.fuzz.seeds import CONFIG, RULE_FOLDER
 from tests.hostile.lies import MARK, READ, Case, Group, Lie, Made
 
 DEEP = "a = " + "[" * 20_000
+HEX = f"0x{'f' * 5000}"
 BROKEN: tuple[tuple[str, bytes], ...] = (
     ("not UTF-8", b"a = '\xff'"), ("NUL", b"a = 1\0"), ("half a table", b"[a"), ("no value", b"a ="), ("twice", b"a = 1\na = 2\n"),
     ("deep", DEEP.encode()), ("deep tables", b"a = " + b"{a=" * 20_000), ("long dotted key", b".".join([b"a"] * 3000) + b" = 1"),
@@ -56,6 +57,19 @@ def rules(folder: Path) -> Made:
 
     for label, content in BROKEN:
         yield given(f"arch: {label}", "arch/llama.toml", content, "RuleError")
+    for line in (
+        f"family = {HEX}",
+        f"[window]\nperiod = {HEX}",
+        f"[[graph]]\nname = {HEX}",
+        "family = 0b" + "1" * 9000,
+    ):
+        yield given(f"arch: {line[:12]!r} of thousands of digits", "arch/llama.toml", line.encode(), "RuleError")
+    yield given(
+        "arch: a version of thousands of digits", "arch/llama.toml", f"schema_version = {HEX}".encode(), "RuleError"
+    )
+    yield given(
+        "arch: a name of 500 KB", "arch/llama.toml", b"schema_version = 1\n" + b"x" * 500_000 + b" = 1", "RuleError"
+    )
     for name in ("arch/gemma3.toml", "engines/llama_cpp.toml", "policy.toml", "speed.toml", "quants.toml"):
         lines = (RULE_FOLDER / name).read_text().split("\n")
         numbers = [at for at, line in enumerate(lines) if " = " in line and line[0].isalpha()]
@@ -128,6 +142,26 @@ def configuration(folder: Path) -> Made:
     for line in ('[engine."a\\u0000b"]\nkind = "ollama"', '[nosuch]\na = 1', '[engine.ollama]\nurl = "http://user:secret@127.0.0.1"',
                  '[engine.ollama]\nurl = "http://example.com"', 'folders = ["a\\u0000b"]', '[target."../x"]\nformat = "jan"\npath = "x"'):  # fmt: skip
         yield given(line[:40], line.encode(), "ConfigError")
+    for line in ("folders = {}", "[daemon]\nquiet_hours = {}", '[engine."llama.cpp"]\nurl = {}', '[[model]]\nmatch = "*"\npins = {{ctx-size = {}}}',
+                 '[target.x]\nformat = "localai"\npath = "/x"\nenabled = {}', "folders = [{}]", "[stores]\nollama = {}", "keep_free = {}"):  # fmt: skip
+        for kind, value in (
+            ("digits", HEX),
+            ("octal digits", "0o" + "7" * 9000),
+            ("lists", "[" * 100 + "'x'," * 9000 + "]" * 100),
+        ):
+            yield given(f"{line[:30]!r} of {kind}", line.format(value).encode(), "ConfigError")
+    long = "x" * 200_000
+    for line in (f"{long} = 1", f"[target.{long}]\nformat = 1", f"[target.{long}]\nformat = 'localai'", f"[[model]]\nmatch = 1\n{long} = 1",
+                 f"[daemon]\nquiet_hours = '{long}'", f"[engine.{long}]\nurl = 1", f"[[model]]\nmatch = '*'\npins = {{{long} = 1}}",
+                 f"[[set]]\nname = '{long}'\nmodels = ['*']\ntargets = ['{long}']", f"[[model]]\nmatch = '*'\npins = {{ctx-size = '{long}'}}",
+                 f"folders = {'[' * 90}'{long}'{']' * 90}"):  # fmt: skip
+        config.write_text(line)
+        yield Case(
+            f"200 KB in {line.replace(long, '...')[:40]!r}", lambda: _short(str(folder), known), "a sentence to the end"
+        )
+    for n_targets, answer in ((64, READ), (65, "ConfigError"), (4500, "ConfigError")):
+        config.write_text("".join(f'[target.t{n}]\nformat = "localai"\npath = "/tmp/x{n}"\n' for n in range(n_targets)))
+        yield Case(f"{n_targets} targets", read, answer)
     for label, line, times, answer in (
         ("12,000 models", '[[model]]\nmatch = "*"\n', 11_000, READ), ("tables", "[x]\n", 60_000, "ConfigError"),
         ("lists of lines", "folders = [\n" + "'/a',\n" * 480 + "]\n", 60, "ConfigError"), ("one list of lines", "folders = [\n" + "'/a',\n" * 30_000 + "]\n", 1, READ),
@@ -157,6 +191,15 @@ def configuration(folder: Path) -> Made:
     (folder / "conf.d").mkdir()
     (folder / "conf.d/x.toml").mkdir()
     yield Case("conf.d/x.toml is a folder", read, "ConfigError")
+
+
+def _short(folder: str, known: Known) -> str:
+    """Whether the sentence is one that the command line does not cut before its cure."""
+    try:
+        load_configuration(folder, known)
+    except ConfigError as error:
+        return "a sentence to the end" if len(str(error)) < 800 else f"{len(str(error))} characters"
+    return READ
 
 
 RULES = Group(

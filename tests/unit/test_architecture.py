@@ -24,6 +24,7 @@ MAX_LINES = 330
 LEAVES = (
     "calibration",
     "errors",
+    "excerpts",
     "units",
     "ggml_types",
     "settings",

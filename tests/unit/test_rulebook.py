@@ -140,7 +140,7 @@ def test_documents_that_follow_the_schema(more):
     [
         ({"name": "x"}, "f.toml: schema_version is missing; begin the file with schema_version = 1."),
         ({"schema_version": 2, "name": "x"}, "f.toml: schema_version is 2, this advisor reads 1"),
-        ({"schema_version": True, "name": "x"}, "f.toml: schema_version is True"),
+        ({"schema_version": True, "name": "x"}, "f.toml: schema_version is true"),
         ({"schema_version": 1.0, "name": "x"}, "f.toml: schema_version is 1.0"),
         ({"schema_version": 1}, "f.toml: name is missing; add it (a text in quotes that is not empty)."),
         (good(n_layers=3), "f.toml: unknown key n_layers; did you mean n_layer?"),
