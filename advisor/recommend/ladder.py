@@ -92,6 +92,8 @@ class Walk:
         knobs: list[tuple[str, tuple[str, ...]]] = [
             (code, names) for code, names in _KNOBS if _differ(wish, target, names)
         ]
+        if knobs and knobs[-1][0] == "micro_batch" and self._same_micro_batch(wish):
+            knobs.pop()  # only what may wait to be read is another
         if not knobs or knobs[-1][0] != "micro_batch" or not self._larger(wish):
             return knobs
         at = wish
@@ -100,6 +102,9 @@ class Walk:
                 return [*knobs[:number], knobs[-1], *knobs[number:-1]]
             at = at._replace(**{name: getattr(target, name) for name in names})
         return knobs
+
+    def _same_micro_batch(self, wish: RequestedSettings) -> bool:
+        return self._chosen.plan.settings.n_ubatch == self._search.judge(wish).plan.settings.n_ubatch
 
     def _larger(self, wish: RequestedSettings) -> bool:
         return self._chosen.plan.settings.n_ubatch > self._search.judge(wish).plan.settings.n_ubatch
