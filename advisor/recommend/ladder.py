@@ -14,6 +14,7 @@ from advisor.recommend.rungs import (
     Place,
     Rung,
     context_of,
+    dear,
     on,
     outcome,
     places_of,
@@ -190,6 +191,9 @@ class Walk:
         mine, its = self._speed(self._chosen).turn_seconds.value, self._speed(judged).turn_seconds.value
         if its > mine * _SAME:
             return say("a turn takes {turn_s}, with the choice {chosen_turn_s}", turn_s=its, chosen_turn_s=mine)
+        least = search.least_tokens_per_s
+        if self._speed(judged).decode_tokens_per_s.value < least <= self._speed(self._chosen).decode_tokens_per_s.value:
+            return say("below the {least_tokens} tokens/s asked for", least_tokens=least)
         enough = search.comfortable // search.slots
         n_ctx = self._chosen.plan.settings.n_ctx
         if judged.plan.settings.n_ctx > n_ctx >= search.comfortable:
@@ -200,9 +204,8 @@ class Walk:
         if percent < 1:
             return None
         if ratio >= 2:
-            return say(
-                "all in all {times} times as dear for {intent}", times=round(ratio, 1), intent=search.intent.name
-            )
+            told = dear(ratio, search.intent.name)
+            return told._replace(text=f"all in all {told.text}")
         return say("all in all {percent} % dearer for {intent}", percent=percent, intent=search.intent.name)
 
     def _other_cache(self, wish: RequestedSettings) -> None:

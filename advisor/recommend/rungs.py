@@ -130,3 +130,10 @@ def outcome(search: Search, judged: Judged) -> Said:
     rate = rate_of(search, search.evaluator.speed(judged, search.intent))
     text = "fits with {spare_bytes} to spare {worst}, {tokens_per_s}"
     return say(text, spare_bytes=-places[0].over_bytes, worst=on(places[0].device), tokens_per_s=rate)
+
+
+def dear(ratio: float, intent: str) -> Said:
+    """A multiple of a cost, from 2 on; of what is far off only that it is, since then it is no measure any more."""
+    if ratio >= 10:
+        return say("more than ten times as dear for {intent}", intent=intent)
+    return say("{times} times as dear for {intent}", times=round(ratio, 1), intent=intent)

@@ -68,6 +68,8 @@ class Search:
         self.floor = min(max(wishes.min_n_ctx or intent.floor_n_ctx, 256), ceiling) * self.slots
         self.comfortable = min(intent.comfortable_n_ctx * self.slots, self.ceiling)
         self.step = step * self.slots
+        # what is slower is much too dear
+        self.least_tokens_per_s = max(intent.least_tokens_per_s, wishes.min_tokens_per_s or 0.0)
         self._grows: bool = any(layer.has_cache and layer.k_width for layer in self.spec.layers)
         off = evaluator.engine.defaults["flash_attn"] == "off"  # its default, not what is best
         self._base: RequestedSettings = wishes.pinned._replace(
@@ -310,8 +312,7 @@ class Search:
 
     def _price(self, judged: Judged, speed: Speed) -> float:
         price = cost(judged, speed, self.intent, self.policy, self.spec.n_ctx_train)
-        least = max(self.intent.least_tokens_per_s, self.wishes.min_tokens_per_s or 0.0)
-        return price * 1000.0 if speed.decode_tokens_per_s.value < least else price
+        return price * 1000.0 if speed.decode_tokens_per_s.value < self.least_tokens_per_s else price
 
     def fast_enough(self, speed: Speed) -> bool:
         """Whether a speed is what the user wishes at least."""
