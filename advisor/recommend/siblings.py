@@ -8,7 +8,7 @@ from advisor.quants.quality import Loss, weights_loss
 from advisor.quants.rules import QuantRules
 from advisor.recommend.policy import Intent, Policy
 from advisor.recommend.recommendation import Note, Recommendation
-from advisor.recommend.words import cache_name, layers_text, pace_text, seconds_text, tokens_text
+from advisor.recommend.words import cache_name, layers_text, pace_of, pace_text, seconds_text, tokens_text
 from advisor.records import NamedTuple
 
 _WORTH = 1.01  # what is cheaper by less is no reason to take another file than the one that was named
@@ -72,7 +72,8 @@ def better_note(asked: Sibling, files: Sequence[Sibling]) -> tuple[Sibling, Note
     rate = asked.answer.speed.decode_tokens_per_s.value
     if asked.fits:
         text = f"{best.name} beside it is the better choice for {best.answer.intent}: {_runs(best)} instead of "
-        text += f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"
+        slow = best.answer.speed.decode_tokens_per_s.value < 1  # told in seconds a token
+        text += pace_of(rate) if slow else f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"
     else:
         text = f"{best.name} beside it fits, which this does not: {_runs(best)}"
     lost = lost_text(best.loss, asked.loss, best.spec)
