@@ -50,7 +50,7 @@ def recommend_found(
     verdict = verdict_of(best.judged, fits)
     contexts = context_table(search, best.judged)
     notes = warnings(
-        evaluator.spec, evaluator.engine, wishes.pinned, best.judged.plan, evaluator.budget, best.speed, policy
+        evaluator.spec, evaluator.engine, wishes.pinned, best.judged.plan, evaluator.budget, best.speed, policy, intent
     )
     backends = [device.backend for device in evaluator.host.devices]
     notes += safety_notes(search.cache_rows, best.judged.plan, backends)
