@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from advisor.errors import HardwareError, ModelError, UsageError, WrongFileError
+from advisor.gguf_header.errors import excerpt
 from advisor.gguf_header.types import GgufHeader
 from advisor.host import HostSnapshot
 from advisor.memory.engine_spec import EXTENSION_SCHEMA, EngineSpec, extend_engine, parse_engine
@@ -163,14 +164,19 @@ class App:
             problem = vocabulary_mismatch(spec, draft)
             end = min(spec.n_vocab, draft.n_vocab)
             on_disk = header.source != "snapshot" and not spec.path.endswith((".json", ".json.gz"))
-            if problem is None and on_disk and not same_texts(spec.path, draft.path, FIRST_COMPARED_TOKEN, end):
+            same = problem is not None or not on_disk or same_texts(spec.path, draft.path, FIRST_COMPARED_TOKEN, end)
+            if same is None:
+                problem = (
+                    f"the texts of their {end:,} tokens are longer or more than any vocabulary's, and are not compared"
+                )
+            elif not same:
                 problem = f"of its {draft.n_vocab:,} tokens some have other texts"
         elif "draft-mtp" in kinds and draft.n_embd != spec.n_embd:
             problem = f"its states have {draft.n_embd:,} values, the model's {spec.n_embd:,}"
         if problem is not None:
             raise WrongFileError(
-                f"{draft.name} cannot draft for {spec.name}: {problem}; give a draft model of the same family, "
-                "or leave --spec-draft-model away."
+                f"{excerpt(draft.name)} cannot draft for {excerpt(spec.name)}: {problem}; "
+                "give a draft model of the same family, or leave --spec-draft-model away."
             )
         return draft
 

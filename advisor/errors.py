@@ -61,3 +61,18 @@ class EngineError(AdvisorError):
 
 class OutputError(AdvisorError):
     """A config file cannot be written, or cannot express a value."""
+
+
+def unexpected(error: BaseException) -> str:
+    """The sentence about any error: its own, or that it is a bug, where, and what to do."""
+    if isinstance(error, AdvisorError):
+        return str(error)
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    file = frame.tb_frame.f_code.co_filename.replace("\\", "/").rpartition("/")[2] if frame else ""
+    place = f" at {file}:{frame.tb_lineno}" if frame else ""
+    return (
+        f"this is a bug in advisor ({type(error).__name__}{place}: {error!s:.200}); please report it with the output "
+        "of 'advisor doctor'."
+    )

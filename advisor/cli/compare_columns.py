@@ -46,6 +46,7 @@ def make_column(
 ) -> Column:
     """Plan one column. Raises UsageError where the engine refuses the settings."""
     from advisor.errors import UsageError
+    from advisor.gguf_header.errors import excerpt
 
     pinned = wishes.pinned
     if requantized and pinned.n_gpu_layers is None:
@@ -56,7 +57,7 @@ def make_column(
     answer, host = planner.recommend(spec, intent, wishes, beside)
     refused = answer.chosen.plan.refused
     if refused is not None:
-        raise UsageError(f"{planner.engine.name} refuses these settings for {spec.name}: {refused}.")
+        raise UsageError(f"{planner.engine.name} refuses these settings for {excerpt(spec.name)}: {refused}.")
     search = planner.search(spec, intent, wishes, host, beside)
     n_ctx = pinned.n_ctx or min(intent.floor_n_ctx, spec.n_ctx_train or intent.floor_n_ctx)
     asked = search.open_split(answer.chosen.request)._replace(n_ctx=n_ctx, cache_type_k="f16", cache_type_v="f16")

@@ -12,7 +12,7 @@ import click
 
 from advisor import __version__
 from advisor.cli.streams import prepare, silence
-from advisor.errors import AdvisorError
+from advisor.errors import AdvisorError, unexpected
 
 CLOSED_PIPE = 141  # what a shell reports of a program that SIGPIPE ended
 # errors without a file's name: every file that advisor opens or writes has its own sentence
@@ -122,10 +122,7 @@ def main(arguments: list[str] | None = None) -> int:
             return _say(f"the output cannot be written: {error.strerror}; give it another place.", 1)
         if os.environ.get("ADVISOR_DEBUG"):
             raise
-        detail = f"{type(error).__name__}: {error}"
-        return _say(
-            f"this is a bug in advisor ({detail:.200}); please report it with the output of 'advisor doctor'.", 1
-        )
+        return _say(unexpected(error), 1)
     return result if isinstance(result, int) else 0
 
 

@@ -9,6 +9,7 @@ from advisor.cli.ask import plan_for, settings_that_differ
 from advisor.cli.measured import Row, compare, predicted_figures, residuals
 from advisor.errors import UsageError
 from advisor.ggml_types import CACHE_TYPES
+from advisor.gguf_header.errors import excerpt
 from advisor.memory.types import Interval
 from advisor.settings import RequestedSettings
 
@@ -35,7 +36,7 @@ def predict_load(
     said = load.facts.get("arch")
     if said and said != spec.architecture:
         raise UsageError(
-            f"the log tells of a {said[:40]} model, {model} is {spec.architecture}; give the right --model."
+            f"the log tells of a {said[:40]} model, {model} is {excerpt(spec.architecture)}; give the right --model."
         )
     notes: list[str] = []
     name = engine_name or (f"llama.cpp@b{log.build}" if log.build else None)

@@ -75,7 +75,7 @@ def _meant(files: Sequence[str], known: Mapping[str, FileRecord]) -> list[str]:
 def _undo(paths: Sequence[str], ledger: Ledger, to_s: float | None, *, named: bool) -> list[Undone]:
     from advisor.errors import OutputError
     from advisor.keeper.changes import formats
-    from advisor.managed.change import apply_change
+    from advisor.managed.change import about, apply_change
     from advisor.managed.undo import Undone, describe, plan_undo
 
     found = []
@@ -86,9 +86,9 @@ def _undo(paths: Sequence[str], ledger: Ledger, to_s: float | None, *, named: bo
                 raise OutputError(planned.refused)
             apply_change(planned, ledger, now_s=time.time())
             found.append(Undone(path, describe(planned), None))
-        except OutputError as error:
+        except Exception as error:  # of this file; the others are taken back all the same
             if named or ledger.files[path].applied:
-                found.append(Undone(path, None, str(error)))
+                found.append(Undone(path, None, about(path, error)))
     return found
 
 

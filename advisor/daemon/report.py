@@ -11,6 +11,7 @@ from advisor import __version__
 from advisor.daemon.journal import Journal, Repeats
 from advisor.daemon.notify import Notifier
 from advisor.daemon.status import MAX_ITEMS, Said, Status, write_status
+from advisor.errors import unexpected
 from advisor.watch.events import Place
 from advisor.watch.roots import POLLING
 from advisor.watch.worker import ERROR, INFO, NOTICE, WARNING, Change, Summary
@@ -48,13 +49,8 @@ class Report:
     def bug(self, error: Exception) -> str:
         """Log an exception that nobody expected, and count it; the sentence."""
         self._bugs += 1
-        frame = error.__traceback__
-        while frame is not None and frame.tb_next is not None:
-            frame = frame.tb_next
-        place = f" at {os.path.basename(frame.tb_frame.f_code.co_filename)}:{frame.tb_lineno}" if frame else ""
-        kind = f"{type(error).__name__}{place}"
-        text = f"this is a bug in advisor ({kind}: {error}); please report it with the output of advisor doctor."
-        self.again(kind, text)
+        text = unexpected(error)
+        self.again(text.partition(": ")[0], text)
         return text
 
     def done(self, summary: Summary) -> None:

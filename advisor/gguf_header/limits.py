@@ -18,6 +18,10 @@ MAX_STRING_BYTES = 1 << 30  # llama.cpp's own limit
 MAX_KEPT_STRING_BYTES = 1 << 20  # longer texts are cut: a chat template takes 100 KB, a tokenizer.json is of no use
 MAX_ARRAY_LENGTH = 1 << 30  # llama.cpp's own limit
 MAX_TEXTS = 1 << 21  # entries of all string arrays together
+MAX_COMPARED_TEXTS = (
+    1 << 20
+)  # tokens of a model and its draft model; with texts before theirs; stepping over so many takes 0.1 s
+MAX_COMPARED_BYTES = 32 * 1024 * 1024  # of their texts, with lengths; those of 262,144 tokens take 5 MB
 MAX_KEPT_NUMBERS = 65_536  # entries of a numeric array that is kept whole
 MAX_KEPT_TEXTS = 64  # entries of a string array that is kept whole
 MAX_DIMENSIONS = 4

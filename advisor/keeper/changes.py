@@ -9,7 +9,7 @@ from advisor.errors import OutputError
 from advisor.gguf_header.errors import printable
 from advisor.keeper.passes import TargetPass, WantedFile
 from advisor.keeper.seen import Seen, SeenModel, is_away, is_below, mount_point
-from advisor.managed.change import PlannedChange, apply_change, plan_change
+from advisor.managed.change import PlannedChange, about, apply_change, plan_change
 from advisor.managed.ledger import Ledger
 from advisor.managed.types import Format
 from advisor.managed.undo import plan_restore
@@ -70,29 +70,53 @@ def plan_changes(
     for wanted in made.files:
         if should_stop():
             raise StoppedError
-        before = seen.models.get(wanted.path, {})
         models = {
             name: SeenModel(model_path, wanted.prefixes[name], _mount(model_path, mounts))
             for name, model_path in wanted.models.items()
         }
-        vanished = {name: model for name, model in before.items() if name not in models}
-        kept = {name: model for name, model in vanished.items() if name in made.unsure or is_away(model, away)}
-        if not (models or kept or wanted.path in ledger.files):  # no file for nothing
-            continue
-        planned, note = _planned(made, wanted, kept, ledger, adopt=adopt), ""
-        gone = {name: model for name, model in vanished.items() if name not in kept}
-        if planned.refused is not None and gone:
-            whole = _planned(made, wanted, vanished, ledger, adopt=adopt)
-            if whole.refused is None:  # what the user set for a model that is gone cannot stand without ours
-                names = ", ".join(map(printable, gone))
-                note = f"the model is gone, but you set something for it; take out all of {names}."
-                planned, kept = whole, vanished
-        elif left := {name: model for name, model in gone.items() if _is_left(planned, wanted, model.prefix)}:
-            names = ", ".join(map(printable, left))
-            note = f"the model is gone; what you set for {names} stays for when it comes back, else take it out."
-            kept |= left
-        found.append(FileChange(made.target.name, planned, {**kept, **models}, note))
+        try:
+            change = _change(made, wanted, models, ledger, seen, away, adopt=adopt)
+        except Exception as error:  # of this file; the others are planned all the same
+            change = FileChange(made.target.name, _refused(wanted.path, error, ledger), models)
+        found += [change] if change is not None else []
     return found + _gone(made, ledger, seen, away, others)
+
+
+def _change(
+    made: TargetPass,
+    wanted: WantedFile,
+    models: Mapping[str, SeenModel],
+    ledger: Ledger,
+    seen: Seen,
+    away: Sequence[str],
+    *,
+    adopt: bool,
+) -> FileChange | None:
+    """The change of one file; None for no file."""
+    before = seen.models.get(wanted.path, {})
+    vanished = {name: model for name, model in before.items() if name not in models}
+    kept = {name: model for name, model in vanished.items() if name in made.unsure or is_away(model, away)}
+    if not (models or kept or wanted.path in ledger.files):  # no file for nothing
+        return None
+    planned, note = _planned(made, wanted, kept, ledger, adopt=adopt), ""
+    gone = {name: model for name, model in vanished.items() if name not in kept}
+    if planned.refused is not None and gone:
+        whole = _planned(made, wanted, vanished, ledger, adopt=adopt)
+        if whole.refused is None:  # what the user set for a model that is gone cannot stand without ours
+            names = ", ".join(map(printable, gone))
+            note = f"the model is gone, but you set something for it; take out all of {names}."
+            planned, kept = whole, vanished
+    elif left := {name: model for name, model in gone.items() if _is_left(planned, wanted, model.prefix)}:
+        names = ", ".join(map(printable, left))
+        note = f"the model is gone; what you set for {names} stays for when it comes back, else take it out."
+        kept |= left
+    return FileChange(made.target.name, planned, {**kept, **models}, note)
+
+
+def _refused(path: str, error: Exception, ledger: Ledger) -> PlannedChange:
+    """A file that is left alone for an error, which names it."""
+    path = os.path.abspath(path)
+    return PlannedChange(path, None, None, "", refused=about(path, error), known=ledger.files.get(path))
 
 
 def _planned(
@@ -142,8 +166,8 @@ def _gone(made: TargetPass, ledger: Ledger, seen: Seen, away: Sequence[str], oth
             continue
         try:
             planned = plan_restore(path, ledger, formats())
-        except OutputError as error:
-            planned = PlannedChange(path, None, None, "", refused=str(error))
+        except Exception as error:
+            planned = _refused(path, error, ledger)._replace(known=None)
         if (
             planned.after is not None and record.created
         ):  # what the user put in stays, and so does that the file is ours
@@ -181,8 +205,8 @@ def apply_changes(
             if change.planned.after is not None:
                 _make_folder(os.path.dirname(change.planned.path))
             results.append(Applied(change, apply_change(change.planned, ledger, now_s=now_s), None))
-        except OutputError as error:
-            results.append(Applied(change, False, str(error)))
+        except Exception as error:  # of this file; the others are written all the same
+            results.append(Applied(change, False, about(change.planned.path, error)))
     return results
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 
 from advisor.app import App
-from advisor.errors import EngineError, HardwareError, RuleError
+from advisor.errors import HardwareError, RuleError, unexpected
 from advisor.gguf_header.errors import printable
 from advisor.host import HostSnapshot
 from advisor.keeper.changes import Applied, FileChange, StoppedError, apply_changes, plan_changes
@@ -177,7 +177,11 @@ class Keeper:
                 sentence = f"{printable(target.path)} is the target {other} too; give each a place of its own."
                 made.append(TargetPass(target, failure=sentence))
                 continue
-            made.append(self._passes.make(target, found.named, self.settings.wish_of, self.settings.sets, should_stop))
+            try:
+                one = self._passes.make(target, found.named, self.settings.wish_of, self.settings.sets, should_stop)
+            except Exception as error:  # the other targets are looked at all the same
+                one = TargetPass(target, failure=unexpected(error))
+            made.append(one)
             if not made[-1].finished:
                 raise StoppedError
         return Look(found.reports, tuple(made), found.away, found.unseen, found.seen, len(found.named))
@@ -243,8 +247,8 @@ class Keeper:
             try:
                 said = tell_engine(made.target, made, applied, debts, should_stop)
                 told.append(Told(made.target, tuple(applied), said.text, said.differs, None))
-            except EngineError as error:
-                told.append(Told(made.target, tuple(applied), "", (), str(error)))
+            except Exception as error:  # the engines of other targets are told all the same
+                told.append(Told(made.target, tuple(applied), "", (), unexpected(error)))
         names = {target.name for target in self.settings.targets}
         left = {name: each for name, each in owed.items() if each and name in names}
         models = {path: each for path, each in models.items() if path in ledger.files}

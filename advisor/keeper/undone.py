@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from advisor.errors import EngineError
+from advisor.errors import unexpected
 from advisor.keeper.passes import TargetPass
 from advisor.keeper.reload import BY_HAND, NEW, tag_of, tell_engine
 from advisor.keeper.seen import is_below, read_seen, write_seen
@@ -36,8 +36,8 @@ def tell_undone(settings: KeeperSettings, state_folder: str, undone: Mapping[str
             text = tell_engine(target, TargetPass(target), (), debts).text
             remains = any(os.path.lexists(path) for path in mine)
             found.append((target.name, text or (BY_HAND[target.format] if remains else "")))
-        except EngineError as error:
-            found.append((target.name, str(error)))
+        except Exception as error:  # the others are told all the same
+            found.append((target.name, unexpected(error)))
     after = seen._replace(owed={name: each for name, each in owed.items() if each})
     if after != seen:
         write_seen(state_folder, after)

@@ -7,10 +7,12 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 
+from advisor.errors import AdvisorError, unexpected
 from advisor.keeper.changes import StoppedError
 from advisor.keeper.keeper import Found, Keeper
 from advisor.keeper.left_behind import left_behind_notes
 from advisor.keeper.outcome import Outcome, digest_now
+from advisor.keeper.passes import TargetPass
 from advisor.keeper.settings import KeeperSettings
 from advisor.keeper.targets import Target
 from advisor.managed.ledger import Ledger, open_ledger, read_ledger
@@ -105,6 +107,10 @@ class KeeperWorker:
                     self._keep_right(keeper, target, found, ledger, outcome, should_stop)
                 except StoppedError:
                     outcome.finished = False
+                except AdvisorError:  # of what all targets share
+                    raise
+                except Exception as error:  # the other targets are kept right all the same
+                    outcome.add(TargetPass(target, failure=unexpected(error)), (), None)
                 if not outcome.finished:
                     break
             more = left_behind_notes(ledger, targets)

@@ -11,7 +11,7 @@ import difflib
 import os
 from collections.abc import Iterable, Mapping
 
-from advisor.errors import OutputError
+from advisor.errors import OutputError, unexpected
 from advisor.gguf_header.errors import printable
 from advisor.managed.atomic import Standing, digest, look, remove_file, staged
 from advisor.managed.ledger import Ledger
@@ -75,9 +75,9 @@ def plan_change(
         return PlannedChange(path, None, None, "", refused=about(path, error), known=known)
 
 
-def about(path: str, error: OutputError) -> str:
-    """The sentence of an error; formats know texts only, so the file is named here."""
-    name, sentence = printable(path), str(error)
+def about(path: str, error: Exception) -> str:
+    """The sentence of any error; formats know texts only, so the file is named here."""
+    name, sentence = printable(path), unexpected(error)
     return sentence if name in sentence else f"{name}: {sentence}"
 
 

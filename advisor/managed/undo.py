@@ -74,8 +74,8 @@ def uninstall(
             planned = plan_restore(path, ledger, formats)
             apply_change(planned, ledger, now_s=now_s)
             results.append(Undone(path, describe(planned), None))
-        except OutputError as error:
-            results.append(Undone(path, None, str(error)))
+        except Exception as error:  # of this file; the others are taken back all the same
+            results.append(Undone(path, None, about(path, error)))
     return results
 
 

@@ -68,7 +68,7 @@ class Anchors:
 
         Where experts lie on the host: copies of these, for prompts, are most of what any device needs.
         """
-        if not placement.overrides:
+        if not placement.overrides or settings.flash != "on":  # without it scores are
             return None
         used, at = frozenset(placement.layers), settings.n_ctx_seq
         known = self._by_devices.get(_devices_key(settings, placement), ())

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from advisor.ggml_types import BY_NAME, GgmlType, row_bytes
+from advisor.gguf_header.errors import excerpt
 from advisor.memory.engine_spec import BackendRules
 from advisor.memory.placement import HOST
 from advisor.model.alike import Alike
@@ -130,14 +131,16 @@ def refusal(spec: ModelSpec, settings: RunSettings, flash_attn_possible: bool) -
     if spec.architecture == "t5" and streams > 1:
         return "the engine stops on a T5 with a cache per sequence; give -np 1 or -kvu"
     if spec.architecture in RESERVED_AS_ONE and tokens % streams:
-        return f"the engine stops on {spec.architecture} when -np {streams} does not divide -ub {tokens}; give -kvu"
+        name = excerpt(spec.architecture)
+        return f"the engine stops on {name} when -np {streams} does not divide -ub {tokens}; give -kvu"
     type_k, type_v = BY_NAME[settings.cache_type_k.lower()], BY_NAME[settings.cache_type_v.lower()]
     if type_k is not type_v and any(layer.attention == "latent" for layer in spec.layers):
         return "a latent (MLA) cache keeps keys only, so -ctk and -ctv must be equal; give both the same type"
     off = settings.flash_attn == "off" or spec.flash_attn_forced_off
     if type_v.is_quantized and off:
         if spec.flash_attn_forced_off:
-            return f"a quantized V cache needs flash attention, which {spec.architecture} never runs; give -ctv f16"
+            name = excerpt(spec.architecture)
+            return f"a quantized V cache needs flash attention, which {name} never runs; give -ctv f16"
         return "a quantized V cache needs flash attention, which is off; give -fa on, or -ctv f16"
     if off or not flash_attn_possible or not (type_k.is_quantized or type_v.is_quantized):
         return None

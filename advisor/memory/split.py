@@ -6,6 +6,7 @@ Source: llama.cpp b11549 src/llama-model.cpp (make_gpu_buft_list, llama_model_cr
 
 from collections.abc import Iterable
 
+from advisor.gguf_header.errors import excerpt
 from advisor.memory.engine_spec import BackendRules, EngineSpec
 from advisor.model.spec import ModelSpec
 from advisor.settings import RunSettings
@@ -24,7 +25,7 @@ def split_refusal(
         if not names:
             return "-sm tensor needs a GPU; leave it away"
         if spec.architecture in engine.no_tensor_split:
-            return f"b{engine.build} cannot split {spec.architecture} with -sm tensor; leave it away"
+            return f"b{engine.build} cannot split {excerpt(spec.architecture)} with -sm tensor; leave it away"
         if settings.flash_attn == "off":
             return "-sm tensor needs flash attention, which is off; give -fa on"
     return None

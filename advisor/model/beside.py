@@ -8,6 +8,7 @@ from typing import Any
 
 from advisor.errors import ModelError, WrongFileError
 from advisor.ggml_types import GGML_TYPES, tensor_bytes
+from advisor.gguf_header.errors import excerpt, printable
 from advisor.gguf_header.types import GgufHeader, TensorInfo
 from advisor.model.kinds import KIND_TEXT, kind_of
 from advisor.model.spec import ModelSpec
@@ -57,14 +58,16 @@ def read_adapter(header: GgufHeader, spec: ModelSpec) -> Adapter:
     """A LoRA for `spec`. Raises WrongFileError for another kind of file and for an adapter of another model."""
     found = kind_of(header)
     if found != "adapter":
-        raise WrongFileError(f"{header.path} is {KIND_TEXT[found]}; --lora takes a LoRA adapter (.gguf).")
+        raise WrongFileError(f"{printable(header.path)} is {KIND_TEXT[found]}; --lora takes a LoRA adapter (.gguf).")
     kind, architecture = (header.metadata.get(key) for key in ("adapter.type", "general.architecture"))
     if kind != "lora":
-        raise WrongFileError(f"{header.path} is an adapter of type '{kind}'; --lora takes LoRA adapters only.")
+        raise WrongFileError(
+            f"{printable(header.path)} is an adapter of type '{excerpt(str(kind))}'; --lora takes LoRA adapters only."
+        )
     if architecture != spec.architecture:
         raise WrongFileError(
-            f"{header.path} adapts a model of architecture '{architecture}', {spec.name} is '{spec.architecture}'; "
-            f"give the adapter that was made for this model."
+            f"{printable(header.path)} adapts a model of architecture '{excerpt(str(architecture))}', "
+            f"{excerpt(spec.name)} is '{excerpt(spec.architecture)}'; give the adapter that was made for this model."
         )
     known = {tensor.name: tensor.shape for tensor in spec.tensors}
     tensors, outputs = [], []
@@ -74,10 +77,13 @@ def read_adapter(header: GgufHeader, spec: ModelSpec) -> Adapter:
             continue
         base, dot, side = name.rpartition(".")
         if not dot or side not in ("lora_a", "lora_b"):
-            raise ModelError(f"{header.path}: '{name}' is no half of a LoRA pair; the engine refuses such a file.")
+            raise ModelError(
+                f"{printable(header.path)}: '{printable(name)}' is no half of a LoRA pair; "
+                f"the engine refuses such a file."
+            )
         if base not in known:
             raise WrongFileError(
-                f"{header.path} adapts '{base}', which {spec.name} does not have; "
+                f"{printable(header.path)} adapts '{printable(base)}', which {excerpt(spec.name)} does not have; "
                 f"give the adapter that was made for this model."
             )
         tensors.append(_tensor(header, tensor, base))
@@ -90,7 +96,9 @@ def read_projector(header: GgufHeader) -> Projector:
     """A projector for --mmproj. Raises WrongFileError for another kind of file."""
     found = kind_of(header)
     if found != "mmproj":
-        raise WrongFileError(f"{header.path} is {KIND_TEXT[found]}; --mmproj takes a multimodal projector (.gguf).")
+        raise WrongFileError(
+            f"{printable(header.path)} is {KIND_TEXT[found]}; --mmproj takes a multimodal projector (.gguf)."
+        )
 
     def whole(key: str) -> int:
         value = header.metadata.get(f"clip.{key}")
@@ -124,8 +132,8 @@ def check_projector(header: GgufHeader, spec: ModelSpec, rules: Mapping[str, Any
         if width != mine:
             deep = f" ({mine // spec.n_embd} x {spec.n_embd:,})" if mine != spec.n_embd else ""
             raise WrongFileError(
-                f"{header.path} hands over {width:,} values a token, {spec.name} takes {mine:,}{deep}, and the engine "
-                f"refuses such a pair; give the projector that was made for this model."
+                f"{printable(header.path)} hands over {width:,} values a token, {excerpt(spec.name)} takes "
+                f"{mine:,}{deep}, and the engine refuses such a pair; give the projector that was made for this model."
             )
 
 
@@ -164,7 +172,9 @@ def _widths(header: GgufHeader, rules: Mapping[str, Any]) -> list[int]:
 def _tensor(header: GgufHeader, tensor: TensorInfo, base: str) -> BesideTensor:
     kind = GGML_TYPES.get(tensor.ggml_type)
     if kind is None:
-        raise ModelError(f"{header.path}: tensor '{tensor.name}' has the unknown type {tensor.ggml_type}.")
+        raise ModelError(
+            f"{printable(header.path)}: tensor '{printable(tensor.name)}' has the unknown type {tensor.ggml_type}."
+        )
     ne0 = tensor.shape[0] if tensor.shape else 1
     return BesideTensor(base, tensor_bytes(kind, tensor.shape), tensor.ggml_type, ne0)
 

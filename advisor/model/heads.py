@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from advisor.errors import ModelError
+from advisor.gguf_header.errors import excerpt, printable
 from advisor.gguf_header.types import GgufHeader
 from advisor.model.metadata import Metadata
 
@@ -29,8 +30,8 @@ def complete_heads(header: GgufHeader, n_layer: int) -> tuple[GgufHeader, str]:
     size = meta.integer("attention.key_length", 0) or meta.integer("rope.dimension_count", 0)
     if not size or not any(rows["attn_q"]) or any(count % size for part in _ATTENTION[:2] for count in rows[part]):
         raise ModelError(
-            f"{header.path} has no '{meta.architecture}.attention.head_count', and its tensors do not tell it either; "
-            f"convert it again with a current converter."
+            f"{printable(header.path)} has no '{excerpt(meta.architecture)}.attention.head_count', and its tensors "
+            f"do not tell it either; convert it again with a current converter."
         )
     heads, keys = (tuple(count // size for count in rows[part]) for part in _ATTENTION[:2])
     values = {f"{meta.architecture}.attention.head_count": heads, **header.metadata}

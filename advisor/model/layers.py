@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import cast
 
 from advisor.errors import ModelError
+from advisor.gguf_header.errors import excerpt
 from advisor.model.arch_rule import ArchRule
 from advisor.model.metadata import Metadata
 from advisor.model.spec import LayerSpec
@@ -29,8 +30,8 @@ def window_tokens(meta: Metadata, rule: ArchRule, n_layer_all: int) -> int:
     if given == -1:
         if window["key"] == "required":
             raise ModelError(
-                f"{meta.path} has no '{meta.architecture}.attention.sliding_window', which this architecture needs; "
-                f"convert or download it again."
+                f"{meta.path} has no '{excerpt(meta.architecture)}.attention.sliding_window', which this "
+                f"architecture needs; convert or download it again."
             )
         return cast("int", window.get("default_tokens", 0))
     return fixed if fixed and given else given
@@ -46,8 +47,8 @@ def window_layers(meta: Metadata, rule: ArchRule, n_layer: int, recurrent: list[
     period = meta.integer("attention.sliding_window_pattern", cast("int", rule.window.get("period", 0)))
     if "period" not in rule.window and not meta.has("attention.sliding_window_pattern"):
         raise ModelError(
-            f"{meta.path} has no '{meta.architecture}.attention.sliding_window_pattern', which this architecture "
-            f"needs; convert or download it again."
+            f"{meta.path} has no '{excerpt(meta.architecture)}.attention.sliding_window_pattern', which this "
+            f"architecture needs; convert or download it again."
         )
     if period == 0:
         return [True] * n_layer

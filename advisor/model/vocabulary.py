@@ -15,6 +15,9 @@ MOST_TOKENS_APART = 128  # SPEC_VOCAB_MAX_SIZE_DIFFERENCE
 FIRST_COMPARED_TOKEN = 5  # SPEC_VOCAB_CHECK_START_TOKEN_ID
 
 
+_ROWS = "token_embd.weight"  # a row for each token, by what the engine checks when it loads the tensor
+
+
 class _Type(NamedTuple):
     """What a vocabulary's type sets where the file says nothing; None = no such token."""
 
@@ -68,6 +71,12 @@ def vocabulary_mismatch(model: ModelSpec, draft: ModelSpec) -> str | None:
             return f"its token for the {name} of a text is {_token(tokens[1])}, the model's {_token(tokens[0])}"
     if abs(model.n_vocab - draft.n_vocab) > MOST_TOKENS_APART:
         return f"it has {draft.n_vocab:,} tokens, the model {model.n_vocab:,}, and {MOST_TOKENS_APART} may be between"
+    for who, spec in (("it", draft), ("the model", model)):
+        rows = next(
+            (tensor.shape[1] for tensor in spec.tensors if tensor.name == _ROWS and len(tensor.shape) > 1), None
+        )
+        if rows not in (None, spec.n_vocab):
+            return f"{who} has texts for {spec.n_vocab:,} tokens and values for {rows:,}, which the engine refuses"
     return None
 
 

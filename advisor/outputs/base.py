@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -12,6 +13,9 @@ from advisor.outputs.types import GONE, Gone, OutputModel, Slot, Value
 
 # far above any config, and read, changed and compared within a second and 64 MiB
 MAX_CHARACTERS, MAX_LINES, MAX_VALUES = 1 << 20, 20_000, 60_000
+MAX_DEPTH = 100  # every walk over what was read may recurse
+_LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"  # as YAML and str.splitlines know them
+_LONG_NUMBER = re.compile(r"(?<![\w.+\-\"'])[+-]?[0-9][0-9A-Za-z_.+-]{9999}")  # parsers take 100 bytes for each digit
 _BOM = "\ufeff"
 _KEPT_TEXTS = 2
 _PARSED: dict[tuple[object, str], dict[Slot, Value]] = {}
@@ -52,13 +56,38 @@ def check_size(text: str, title: str) -> None:
     """Raises OutputError for a text that is larger than any config; what it holds is counted, not parsed."""
     if (
         len(text) > MAX_CHARACTERS
-        or text.count("\n") + text.count("\r") > MAX_LINES
-        or sum(map(text.count, "[{,:=\n\r")) > MAX_VALUES
+        or (n_lines := sum(map(text.count, _LINE_ENDS))) > MAX_LINES
+        or n_lines + sum(map(text.count, "[{,:=")) > MAX_VALUES
     ):
-        raise OutputError(
-            f"this is no config of {title} that advisor changes: it is larger than {MAX_CHARACTERS >> 20} MiB, "
-            f"{MAX_LINES:,} lines or {MAX_VALUES:,} values; split it or give another file."
-        )
+        raise too_large(title)
+    if _LONG_NUMBER.search(text):
+        raise OutputError(f"this is no config of {title}: it holds a number of thousands of digits; correct it.")
+
+
+def too_large(title: str) -> OutputError:
+    """The refusal of a text for its size."""
+    return OutputError(
+        f"this is no config of {title} that advisor changes: it is larger than {MAX_CHARACTERS >> 20} MiB, "
+        f"{MAX_LINES:,} lines or {MAX_VALUES:,} values; split it or give another file."
+    )
+
+
+def too_deep(title: str) -> OutputError:
+    """The refusal of a text for what is nested in it."""
+    return OutputError(
+        f"this is no config of {title} that advisor changes: it is nested more than {MAX_DEPTH} deep; "
+        "write it flatter or give another file."
+    )
+
+
+def check_depth(data: Value, title: str) -> None:
+    """Raises OutputError for a value with more than MAX_DEPTH lists and maps in each other; nothing recurses."""
+    level, depth = [data], 0
+    while level := [each for each in level if isinstance(each, dict | list)]:
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise too_deep(title)
+        level = [item for each in level for item in (each.values() if isinstance(each, dict) else each)]
 
 
 def unsafe(slots: Iterable[Slot], why: str) -> OutputError:

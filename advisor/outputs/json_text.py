@@ -10,7 +10,7 @@ from typing import Any
 
 from advisor.errors import OutputError
 from advisor.gguf_header.errors import excerpt
-from advisor.outputs.base import identity, unsafe
+from advisor.outputs.base import check_depth, identity, too_deep, unsafe
 from advisor.outputs.line_text import spliced
 from advisor.outputs.shape import Keys, Listed, applied_to, operations, places_in
 from advisor.outputs.tree_text import Entry, Node, Splice, containers, edit_in_brackets, find, spelled_places, step_of
@@ -18,15 +18,18 @@ from advisor.outputs.types import Gone, Slot, Value
 
 _BLANK = re.compile(r"[ \t\r\n]*")
 _SCALAR = re.compile(r"[^\s,\]}]+")
-_MAX_DEPTH = 50
 
 
 def data_of(text: str, title: str) -> Any:
     """The document. Raises OutputError for text that is no JSON, and for keys that stand twice in an object."""
     try:
-        return json.loads(text, object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as error:
+        data = json.loads(text, object_pairs_hook=_unique)
+    except RecursionError:
+        raise too_deep(title) from None
+    except ValueError as error:
         raise OutputError(f"this is no config of {title}: {excerpt(str(error))}; correct it.") from None
+    check_depth(data, title)
+    return data
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -36,8 +39,8 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def nodes_of(text: str) -> Node:
-    """The places of a valid document's values. Raises OutputError for one that is nested too deep."""
-    return _node(text, _skip(text, 0), 0)
+    """The places of the values of a document that `data_of` takes."""
+    return _node(text, _skip(text, 0))
 
 
 def _skip(text: str, at: int) -> int:
@@ -45,9 +48,7 @@ def _skip(text: str, at: int) -> int:
     return match.end() if match else at
 
 
-def _node(text: str, start: int, depth: int) -> Node:
-    if depth > _MAX_DEPTH:
-        raise OutputError("the JSON is nested deeper than any config; give another file.")
+def _node(text: str, start: int) -> Node:
     if text[start] not in "{[":
         if text[start] == '"':  # not an expression, which takes a hundred bytes for each escape
             return Node("scalar", start, scanstring(text, start + 1)[1], False)
@@ -61,7 +62,7 @@ def _node(text: str, start: int, depth: int) -> Node:
         if kind == "map":
             key, end = scanstring(text, at + 1)
             at = _skip(text, _skip(text, end) + 1)
-        node = _node(text, at, depth + 1)
+        node = _node(text, at)
         entries.append(Entry(key, first, node))
         at = _skip(text, node.end)
         at = _skip(text, at + 1) if text[at] == "," else at

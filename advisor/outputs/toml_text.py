@@ -14,6 +14,7 @@ import tomli
 
 from advisor.errors import OutputError
 from advisor.gguf_header.errors import excerpt
+from advisor.outputs.base import MAX_VALUES, check_depth, too_deep, too_large
 from advisor.outputs.line_text import Grammar, Row, lines_of
 from advisor.outputs.types import Slot, Value
 
@@ -25,10 +26,16 @@ _KEY = re.compile(rf"[ \t]*({_BARE})[ \t]*=[ \t]*(\"[^\"\\]*(?:\\.[^\"\\]*)*\"|'
 
 def data_of(text: str, title: str) -> dict[str, Any]:
     """The whole document. Raises OutputError for text that is no TOML."""
+    if sum(map(text.count, "...[{,=\n")) > MAX_VALUES:  # each dot of a key is a table, of a kilobyte to the parser
+        raise too_large(title)
     try:
-        return tomli.loads(text)
-    except (ValueError, RecursionError) as error:  # TOMLDecodeError is a ValueError, as int's for many digits
+        data = tomli.loads(text)
+    except RecursionError:
+        raise too_deep(title) from None
+    except ValueError as error:  # TOMLDecodeError is one, as int's for many digits
         raise OutputError(f"this is no config of {title}: {excerpt(str(error))}; correct it.") from None
+    check_depth(data, title)
+    return data
 
 
 def leaves(data: Mapping[str, Any], above: Slot = ()) -> dict[Slot, Value]:

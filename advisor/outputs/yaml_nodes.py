@@ -9,6 +9,7 @@ from typing import Any
 
 from advisor.errors import OutputError
 from advisor.gguf_header.errors import excerpt
+from advisor.outputs.base import MAX_DEPTH, too_deep
 from advisor.outputs.tree_text import Entry, Node
 from advisor.outputs.yaml_simple import Piece, read_simple
 from advisor.records import NamedTuple
@@ -55,6 +56,8 @@ def document(text: str, title: str) -> Document:
         return Document(*simple) if simple is not None else involved(text)
     except OutputError:
         raise
+    except (_TooDeep, RecursionError):
+        raise too_deep(title) from None
     except _TooInvolved:
         raise OutputError(
             f"this is no config of {title} that advisor changes: it holds more than {_MAX_INVOLVED // 2:,} lines and "
@@ -67,6 +70,10 @@ def document(text: str, title: str) -> Document:
 
 class _TooInvolved(Exception):  # noqa: N818 - told as an OutputError
     """More than ruamel reads in half a second."""
+
+
+class _TooDeep(Exception):  # noqa: N818 - told as an OutputError
+    """More lists and maps in each other than MAX_DEPTH."""
 
 
 def _weight(text: str) -> int:
@@ -85,9 +92,12 @@ def by_ruamel(text: str) -> Document:
     """The same without a short way. Raises whatever ruamel does, and OutputError."""
     from ruamel.yaml import YAML
 
+    from advisor.outputs.yaml_depth import scanner
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yaml = YAML(typ="safe", pure=True)
+        yaml.Scanner = scanner(MAX_DEPTH, _TooDeep)
         constructor, _ = yaml.get_constructor_parser(text)
         node = constructor.composer.get_single_node()
         if node is None:
@@ -101,19 +111,29 @@ def by_ruamel(text: str) -> Document:
     return Document(data, root, tuple(sorted(places.scalars)))
 
 
-def _count(node: Any, known: dict[int, int]) -> int:
-    """Nodes below and with `node`, aliases unfolded. Raises OutputError for too many and for circles."""
+def _count(node: Any, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
+    """(nodes below and with `node`, how deep they lie in each other), aliases unfolded.
+
+    Raises OutputError for too many and for circles, _TooDeep.
+    """
     if id(node) in known:
-        if not known[id(node)]:
+        if not known[id(node)][0]:
             raise OutputError("the YAML holds an alias to what it stands in; write it out.")
         return known[id(node)]
-    known[id(node)] = 0
+    if node.id == "scalar":
+        return 1, 0
+    known[id(node)] = 0, 0
     below = [child for pair in node.value for child in pair] if node.id == "mapping" else node.value
-    total = 1 + (sum(_count(child, known) for child in below) if node.id != "scalar" else 0)
+    total, depth = 1, 0
+    for child in below:
+        n_nodes, n_deep = _count(child, known)
+        total, depth = total + n_nodes, max(depth, n_deep)
     if total > _MAX_NODES:
         raise OutputError("the YAML is larger than any config; give another file.")
-    known[id(node)] = total
-    return total
+    if depth >= MAX_DEPTH:
+        raise _TooDeep
+    known[id(node)] = total, depth + 1
+    return known[id(node)]
 
 
 class _Places:

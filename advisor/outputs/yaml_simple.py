@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from advisor.outputs.base import MAX_DEPTH
 from advisor.outputs.tree_text import Entry, Node
 from advisor.outputs.yaml_scalars import MAX_KEY, is_plain
 from advisor.records import NamedTuple
@@ -82,6 +83,8 @@ class _Reader:
 
     def entries(self, first: int, stop: int, indent: int, level: int) -> tuple[dict[str, Any], list[Entry]]:
         """The map whose keys stand at `indent` in these lines."""
+        if level > MAX_DEPTH:
+            raise _Unreadable
         heads = [at for at in range(first, stop) if self.indents[at] == indent]
         if not heads or any(0 <= self.indents[at] < indent for at in range(first, stop)):
             raise _Complex

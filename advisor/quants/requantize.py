@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from advisor.errors import ModelError
 from advisor.ggml_types import GGML_TYPES, tensor_bytes
+from advisor.gguf_header.errors import excerpt
 from advisor.model.spec import ModelSpec, WeightTensor
 from advisor.quants.choose import Chooser, Impossible, engine_order
 from advisor.quants.rules import QuantRules
@@ -20,7 +21,7 @@ def requantized(spec: ModelSpec, name: str, rules: QuantRules, *, imatrix: bool 
     """
     types = Chooser(spec, rules).types(name, imatrix=imatrix)
     if isinstance(types, Impossible):
-        raise ModelError(f"{spec.name} cannot be made {name}: {impossible_text(types)}.")
+        raise ModelError(f"{excerpt(spec.name)} cannot be made {name}: {impossible_text(types)}.")
     return with_types(spec, name, types)
 
 

@@ -35,7 +35,7 @@ def too_slow(search: Search, best: Ranked) -> Note:
     caches = " or ".join(pair_name(pair) for pair in search.cache_pairs())
     smallest = micro_batches(search)[-1]
     batch = f"-ub {pinned.n_ubatch}" if smallest is None else f"-ub {smallest} or more"
-    least, most = search.wishes.min_tokens_per_s or 0.0, best.speed.decode_tokens_per_s.value
+    least, most = search.wishes.min_tokens_per_s or 0.0, search.pace(best.speed)
     text = f"Nothing that fits reaches {least:g} tokens/s with {context}, {caches} cache and {batch}"
     return Note("below_min_tps", f"{text}; this, the fastest, gives about {most:.1f}.")
 
@@ -53,8 +53,8 @@ def shortest(search: Search) -> int:
 
 
 def rate(search: Search, judged: Judged) -> float:
-    """Tokens per second that it writes in the intent's turn."""
-    return search.evaluator.speed(judged, search.intent).decode_tokens_per_s.value
+    """Tokens per second that it writes in the intent's turn, or reads where it does not answer."""
+    return search.pace(search.evaluator.speed(judged, search.intent))
 
 
 def _fastest(search: Search, pair: tuple[str, str], n_ubatch: int | None, least: float) -> Iterator[RequestedSettings]:

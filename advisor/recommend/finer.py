@@ -1,8 +1,9 @@
-"""Last looks around the best: single tensors of experts on the CPU, a smaller micro-batch with more on the GPUs."""
+"""Last looks around the best: single tensors of experts, other caches, half a micro-batch, a part less on the GPUs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
 from advisor.memory.placement import HOST
+from advisor.recommend.chain import Chain
 from advisor.recommend.evaluate import Judged
 from advisor.recommend.search import Search
 from advisor.recommend.wholes import WORTH
@@ -19,9 +20,50 @@ def last_looks(
     And less than `known_cost`.
     """
     least = min(search.cost(best), known_cost)
-    found = finer(search, best, kinds, least) if best.plan.host_expert_blocks else []
-    if best.plan.host_expert_blocks or HOST in best.plan.placement:
-        found += _smaller_batch(search, best, min(map(search.cost, found), default=least))
+    found: list[Judged] = []
+    if not best.plan.host_expert_blocks and HOST not in best.plan.placement:
+        return found
+    if best.plan.host_expert_blocks:
+        found += finer(search, best, kinds, least)
+        found += _other_caches(search, best, kinds, min([least, *map(search.cost, found)]))
+    found += _smaller_batch(search, best, min([least, *map(search.cost, found)]))
+    return [*found, *_longer(search, best, min([least, *map(search.cost, found)]))]
+
+
+def _part_of(search: Search, best: Judged, n_ubatch: int | None) -> tuple[Chain, int | None]:
+    """The chain with the context and cache of `best` and a micro-batch, and the number of `best` in it."""
+    settings = best.plan.settings
+    chain = search.chain((settings.cache_type_k, settings.cache_type_v), settings.n_ctx, n_ubatch)
+    asked = search.open_split(best.request)._replace(n_ctx=settings.n_ctx, n_ubatch=chain.base.n_ubatch)
+    return chain, next((part for part in range(chain.high, chain.low - 1, -1) if chain.make(part) == asked), None)
+
+
+def _longer(search: Search, best: Judged, least: float) -> list[Judged]:
+    """A part less on the GPUs, with the longest context beside it: where sketches thought that it ends sooner."""
+    if search.wishes.pinned.n_ctx is not None or best.plan.settings.n_ctx >= search.unasked:
+        return []
+    chain, at = _part_of(search, best, best.request.n_ubatch)
+    if at is None or at <= chain.low:
+        return []
+    request = chain.make(at - 1)
+    if search.cost(search.evaluator.least(request._replace(n_ctx=search.unasked))) >= WORTH * least:
+        return []
+    judged = search.longest(request, best.plan.settings.n_ctx, search.unasked)
+    return [judged] if judged is not None else []
+
+
+def _other_caches(search: Search, best: Judged, kinds: Mapping[int, tuple[str, ...]], least: float) -> list[Judged]:
+    """The same with another cache, which may leave room for tensors of experts."""
+    found: list[Judged] = []
+    for pair in search.cache_pairs():
+        request = best.request._replace(cache_type_k=pair[0], cache_type_v=pair[1])
+        whole = request._replace(n_cpu_moe=search.wishes.pinned.n_cpu_moe, tensor_overrides=())
+        if request == best.request or search.cost(search.evaluator.least(whole)) >= WORTH * least:
+            continue
+        judged = search.evaluator.judge(request)
+        if judged.fits:
+            found += [judged, *finer(search, judged, kinds, least)]
+            least = min([least, *map(search.cost, found)])
     return found
 
 
@@ -30,17 +72,16 @@ def _smaller_batch(search: Search, best: Judged, least: float) -> list[Judged]:
     usual = int(search.evaluator.engine.defaults["n_ubatch"])
     if search.wishes.pinned.n_ubatch is not None or best.plan.settings.n_ubatch > usual or not best.plan.devices:
         return []
-    settings = best.plan.settings
-    chain = search.chain((settings.cache_type_k, settings.cache_type_v), settings.n_ctx, usual // 2)
-    asked = search.open_split(best.request)._replace(n_ctx=settings.n_ctx, n_ubatch=usual // 2)
-    at = next((part for part in range(chain.high, chain.low - 1, -1) if chain.make(part) == asked), chain.high)
+    chain, part_now = _part_of(search, best, usual // 2)
+    at = chain.high if part_now is None else part_now
     found = []
     for part in range(at + 1, min(at + _MORE_PARTS, chain.high) + 1):
         asked = chain.make(part)
         if not search.may_fit(asked):
             break
-        if search.cost(search.evaluator.least(asked)) >= WORTH * least and not search.unequal:
-            continue  # whichever of them has a layer
+        rough = search.evaluator.dealt_without_buffers(asked) if search.unequal else asked
+        if search.cost(search.evaluator.least(rough)) >= WORTH * least:
+            continue
         request = search.shared(asked)
         if search.cost(search.evaluator.least(request)) >= WORTH * least:
             continue
@@ -85,7 +126,7 @@ def _last_block(search: Search, best: Judged, kinds: Mapping[int, tuple[str, ...
 
 
 def _shared_anew(search: Search, best: Judged, kinds: Mapping[int, tuple[str, ...]]) -> Iterator[RequestedSettings]:
-    """With one layer more on one of two neighbouring GPUs, and on each no more experts away than it lacks room."""
+    """On each GPU no more experts away than it lacks room; as dealt, or one layer more on one of two neighbours."""
     plan, pinned = best.plan, search.wishes.pinned
     n_devices = len(plan.devices)
     counts = [plan.placement.count(index) for index in range(n_devices)]
@@ -99,15 +140,18 @@ def _shared_anew(search: Search, best: Judged, kinds: Mapping[int, tuple[str, ..
         for kind in kinds[block]
     }
     room = search.evaluator.room_beside(best)
-    tried = []
+    ways = [counts]
     for index in range(n_devices - 1):
         for step in (1, -1):
             changed = list(counts)
             changed[index] += step
             changed[index + 1] -= step
-            away = _away(layers, changed, room, kinds, sizes) if min(changed) > 0 else None
-            if away is not None:
-                tried.append((sum(sizes[one] for one in away), changed, away))
+            ways.append(changed)
+    tried = []
+    for way in ways:
+        away = _away(layers, way, room, kinds, sizes) if min(way) > 0 else None
+        if away is not None:
+            tried.append((sum(sizes[one] for one in away), way, away))
     for _, changed, away in sorted(tried, key=lambda trial: trial[0]):
         yield _request(whole, changed, away, kinds)
 

@@ -192,7 +192,7 @@ class Walk:
         if its > mine * _SAME:
             return say("a turn takes {turn_s}, with the choice {chosen_turn_s}", turn_s=its, chosen_turn_s=mine)
         least = search.least_tokens_per_s
-        if self._speed(judged).decode_tokens_per_s.value < least <= self._speed(self._chosen).decode_tokens_per_s.value:
+        if search.pace(self._speed(judged)) < least <= search.pace(self._speed(self._chosen)):
             return say("below the {least_tokens} tokens/s asked for", least_tokens=least)
         enough = search.comfortable // search.slots
         n_ctx = self._chosen.plan.settings.n_ctx

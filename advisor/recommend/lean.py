@@ -13,36 +13,38 @@ _WITHIN = 1.25  # a cache type that is dearer than the best by more is not looke
 
 
 def leaned(search: Search, ranked: list[Ranked], known_cost: float = float("inf")) -> list[Judged]:
-    """Fitting candidates that are cheaper than the best of `ranked`, and than `known_cost`, with their cache types.
+    """Fitting candidates that are cheaper than the best of `ranked` with their cache types.
+
+    Contexts at which nothing can be cheaper than `known_cost` either are left out.
 
     Each way to deal the layers, from that for the floor to that for the longest context, gets the longest context that
     fits beside it, as far as it can be cheaper by what sketches say.
     """
     found: list[Judged] = []
-    least = min(ranked[0].cost, known_cost)
+    least = ranked[0].cost
     seen = set()
     for one in ranked:
         plan, pair = one.judged.plan, (one.judged.request.cache_type_k, one.judged.request.cache_type_v)
         if pair in seen or HOST in plan.placement or plan.host_expert_blocks or one.cost > _WITHIN * ranked[0].cost:
             continue
         seen.add(pair)
-        judged = _leaned(search, one.judged, least)
+        judged = _leaned(search, one.judged, least, known_cost)
         if judged is not None:
             found.append(judged)
             least = search.cost(judged)
     return found
 
 
-def _leaned(search: Search, whole: Judged, least: float) -> Judged | None:
+def _leaned(search: Search, whole: Judged, least: float, known_cost: float) -> Judged | None:
     """The cheapest of one cache type, None where nothing is cheaper than `least`."""
     longest = 2 * whole.plan.settings.n_ctx  # it was dealt for without knowing all buffers
     last: dict[RequestedSettings, int] = {}  # the longest context for which a split was dealt
     n_ctx: float = search.floor
     number, may_gain = 0, True
-    while n_ctx < min(longest, search.ceiling):
+    while n_ctx < min(longest, search.unasked):
         asked = search.open_split(whole.request._replace(n_ctx=int(n_ctx)))
         if number % _ROUGHLY == 0:
-            may_gain = _least(search, asked, int(n_ctx * _STEP ** (_ROUGHLY + 1))) < _CLOSE * least
+            may_gain = _least(search, asked, int(n_ctx * _STEP ** (_ROUGHLY + 1))) < _CLOSE * min(least, known_cost)
         if may_gain:
             dealt = search.shared(asked)
             last[dealt._replace(n_ctx=None)] = int(n_ctx)
@@ -57,7 +59,7 @@ def _leaned(search: Search, whole: Judged, least: float) -> Judged | None:
     for bound, at, split in sorted(bounds, key=lambda entry: entry[:2]):
         if bound >= _CLOSE * least:
             break
-        border = search.context_border(split, search.floor, search.ceiling, search.ceiling, at)
+        border = search.context_border(split, search.floor, search.unasked, search.unasked, at)
         if not border.judged.fits or search.cost(border.judged) >= _CLOSE * least:
             continue
         judged = settle(search.evaluator, border, everywhere)
@@ -73,4 +75,4 @@ def _least(search: Search, asked: RequestedSettings, longer: int) -> float:
     """
     judged = search.evaluator.least(search.evaluator.dealt_without_buffers(asked))
     n_ctx = judged.plan.settings.n_ctx
-    return search.cost(judged) * search.lack(max(min(longer, search.ceiling), n_ctx)) / search.lack(n_ctx)
+    return search.cost(judged) * search.lack(max(min(longer, search.unasked), n_ctx)) / search.lack(n_ctx)

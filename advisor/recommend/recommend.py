@@ -83,6 +83,10 @@ def recommend_found(
         from advisor.recommend.fastest import too_slow
 
         notes.insert(0, too_slow(search, best))
+    elif fits and search.pace(best.speed) < search.least_tokens_per_s:
+        from advisor.recommend.pace import too_slow_for_intent
+
+        notes.insert(0, too_slow_for_intent(search, best))
     return Recommendation(
         verdict=verdict,
         intent=intent.name,

@@ -19,11 +19,16 @@ def refined(
         from advisor.recommend.lean import leaned
 
         ranked = search.rank([*(one.judged for one in ranked), *leaned(search, ranked, known_cost)])
-    least = search.wishes.min_tokens_per_s
-    if least and not (ranked and search.fast_enough(ranked[0].speed)):
+    least = search.least_tokens_per_s
+    if least and not (ranked and search.pace(ranked[0].speed) >= least):
         from advisor.recommend.fastest import fastest
 
         ranked = search.rank([*(one.judged for one in ranked), *fastest(search, least)])
+    elif least and search.intent.least_tokens_per_s:
+        from advisor.recommend.pace import at_the_pace
+
+        more = at_the_pace(search, ranked[0])
+        ranked = search.rank([*(one.judged for one in ranked), *more]) if more else ranked
     if ranked and kinds is not None:
         from advisor.recommend.finer import last_looks
 

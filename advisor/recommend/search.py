@@ -18,6 +18,7 @@ from advisor.settings import RequestedSettings
 from advisor.speed import Speed
 
 _TOO_SLOW = 1e7  # more seconds than any turn has tokens
+_AS_FAST = 0.995  # nobody notices the rest
 
 
 class Wishes(NamedTuple):
@@ -51,6 +52,7 @@ class Search:
 
     def __init__(self, evaluator: Evaluator, policy: Policy, intent: Intent, wishes: Wishes) -> None:
         self.evaluator, self.intent, self.wishes = evaluator, intent, wishes
+        self.least_tokens_per_s = max(intent.least_tokens_per_s, wishes.min_tokens_per_s or 0.0)  # else much too dear
         self.spec = evaluator.spec
         self._backends: list[str] = [device.backend for device in evaluator.host.devices]
         self.cache_rows = rows_for(policy.cache_safety, self.spec, evaluator.engine, self._backends)
@@ -68,8 +70,6 @@ class Search:
         self.floor = min(max(wishes.min_n_ctx or intent.floor_n_ctx, 256), ceiling) * self.slots
         self.comfortable = min(intent.comfortable_n_ctx * self.slots, self.ceiling)
         self.step = step * self.slots
-        # what is slower is much too dear
-        self.least_tokens_per_s = max(intent.least_tokens_per_s, wishes.min_tokens_per_s or 0.0)
         self._grows: bool = any(layer.has_cache and layer.k_width for layer in self.spec.layers)
         off = evaluator.engine.defaults["flash_attn"] == "off"  # its default, not what is best
         self._base: RequestedSettings = wishes.pinned._replace(
@@ -286,8 +286,7 @@ class Search:
         for pair in self.cache_pairs() if not found else ():
             keep(self.on_cpu(pair))
         ranked = self.rank(list(found.values()))
-        slow = self.wishes.min_tokens_per_s and not (ranked and self.fast_enough(ranked[0].speed))
-        if slow or self._kinds is not None or self.unequal:
+        if self.least_tokens_per_s or self._kinds is not None or self.unequal:
             from advisor.recommend.refine import refined  # it searches on with this
 
             ranked = refined(self, ranked, self._kinds, known_cost)
@@ -312,19 +311,26 @@ class Search:
 
     def _price(self, judged: Judged, speed: Speed) -> float:
         price = cost(judged, speed, self.intent, self.policy, self.spec.n_ctx_train)
-        return price * 1000.0 if speed.decode_tokens_per_s.value < self.least_tokens_per_s else price
+        return price * 1000.0 if self.pace(speed) < self.least_tokens_per_s else price
+
+    def pace(self, speed: Speed) -> float:
+        """Tokens per second that are wished for: written, or read where the model does not answer."""
+        return (speed.decode_tokens_per_s if self.spec.answers else speed.prefill_tokens_per_s).value
 
     def fast_enough(self, speed: Speed) -> bool:
         """Whether a speed is what the user wishes at least."""
-        return speed.decode_tokens_per_s.value >= (self.wishes.min_tokens_per_s or 0.0)
+        return self.pace(speed) >= (self.wishes.min_tokens_per_s or 0.0)
 
     def rank(self, candidates: list[Judged]) -> list[Ranked]:
-        """Cheapest first, then what is too slow for the wish, the fastest first; of equals the longer context."""
-        ranked = []
-        for judged in candidates:
-            speed = self.evaluator.speed(judged, self.intent)
-            enough = self.fast_enough(speed)
-            price = self._price(judged, speed) if enough else _TOO_SLOW / speed.decode_tokens_per_s.value
-            ranked.append(Ranked(judged, speed, price))
-        ranked.sort(key=lambda r: (r.cost, -r.judged.plan.settings.n_ctx, r.judged.plan.settings.cache_type_k != "f16"))
-        return ranked
+        """Cheapest first, then what is too slow for the wish: of the fastest the cheapest, then the next fastest."""
+        speeds = [self.evaluator.speed(judged, self.intent) for judged in candidates]
+        most = max(map(self.pace, speeds), default=0.0)
+        rows = []
+        for judged, speed in zip(candidates, speeds, strict=True):
+            price, rate = self._price(judged, speed), self.pace(speed)
+            slow = _TOO_SLOW / (most if rate > _AS_FAST * most else rate)
+            rows.append(
+                (Ranked(judged, speed, price if self.fast_enough(speed) else slow), price, judged.plan.settings)
+            )
+        rows.sort(key=lambda row: (row[0].cost, row[1], -row[2].n_ctx, row[2].cache_type_k != "f16"))
+        return [one for one, _, _ in rows]

@@ -8,7 +8,7 @@ from advisor.quants.quality import Loss, weights_loss
 from advisor.quants.rules import QuantRules
 from advisor.recommend.policy import Intent, Policy
 from advisor.recommend.recommendation import Note, Recommendation
-from advisor.recommend.words import cache_name, layers_text, pace_of, pace_text, seconds_text, tokens_text
+from advisor.recommend.words import cache_name, layers_text, pace_of, pace_text, seconds_text, tokens_text, use_rate
 from advisor.records import NamedTuple
 
 _WORTH = 1.01  # what is cheaper by less is no reason to take another file than the one that was named
@@ -31,7 +31,7 @@ class Sibling(NamedTuple):
     @property
     def fast_enough(self) -> bool:
         """Whether it answers as fast as is wished."""
-        return self.answer.speed.decode_tokens_per_s.value >= self.least_tokens_per_s
+        return use_rate(self.spec, self.answer.speed) >= self.least_tokens_per_s
 
     @property
     def fits(self) -> bool:
@@ -119,7 +119,7 @@ def lost_why(other: Sibling, best: Sibling) -> str:
 def below_text(file: Sibling) -> str:
     """That a file is too slow: below the 30 tokens/s asked for."""
     who = "asked for" if file.asked else f"that are the least for {file.answer.intent}"
-    return f"{pace_text(file.answer.speed)}, below the {file.least_tokens_per_s:g} tokens/s {who}"
+    return f"{pace_of(use_rate(file.spec, file.answer.speed))}, below the {file.least_tokens_per_s:g} tokens/s {who}"
 
 
 def _context_text(file: Sibling, beside: Sibling) -> str:

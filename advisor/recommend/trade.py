@@ -5,6 +5,7 @@ from heapq import heapify, heappop, heappush
 from typing import TypeAlias
 
 from advisor.recommend.evaluate import Judged
+from advisor.recommend.pace import quick_n_ctx
 from advisor.recommend.search import Search
 from advisor.recommend.solve import Border, everywhere, settle, sketch_border
 from advisor.recommend.wholes import WORTH
@@ -31,6 +32,8 @@ class Trade(NamedTuple):
     part: int  # number of the chain
     border: Border
     cost: float
+    longest: int  # the context that fits, where a longer one than the trade's would be too slow
+    by_host: bool  # it is system memory that allows no longer one
 
     @property
     def n_ctx(self) -> int:
@@ -152,22 +155,41 @@ class Trades:
             border = Border(_always(request), 0, 0, 0, self._evaluator.sketch(request))
         else:
             border = search.context_border(chain.make(part), self._floor, self._ceiling, self._reach, near_n_ctx)
-        trade = Trade(group, part, border, search.cost(border.judged))
+        longest, by_host = border.judged.plan.settings.n_ctx, self._by_host(border)
+        quick = quick_n_ctx(search, border.judged.request, self._floor, longest)
+        if quick < longest:
+            border = search.context_border(chain.make(part), self._floor, quick)
+        trade = Trade(group, part, border, search.cost(border.judged), longest, by_host)
         if border.judged.fits:
             self._seen[key] = trade
             if key not in self._done:  # what ends where sketches do may be longer
-                self._push(trade.cost * self._lack(self._longest(trade)) / self._lack(trade.n_ctx), trade)
+                more = trade.n_ctx if trade.n_ctx < self._reach else self._ceiling
+                self._push(trade.cost * self._lack(more) / self._lack(trade.n_ctx), trade)
         return trade
 
     def _between(self, low: Trade, high: Trade) -> None:
         if high.part - low.part > 1:
             fastest = min(trade.cost / self._lack(trade.n_ctx) for trade in (low, high))
-            self._push(fastest * self._lack(self._longest(low)), Span(low, high))
+            rises = low.by_host and high.by_host  # more on the GPUs leaves more of system memory
+            self._push(fastest * self._lack(self._longest(high if rises else low, rises=rises)), Span(low, high))
+
+    def _by_host(self, border: Border) -> bool:
+        """Whether only system memory ends it."""
+        at, judged = border.at + (border.at >> _NEARLY) + 1, border.judged
+        if at > border.high or self._evaluator.spare(judged, host=True) == self._evaluator.spare(judged, host=False):
+            return False
+        beyond = self._evaluator.sketch(border.make(at))
+        return not beyond.fits and beyond.fits_devices
 
     def _larger_batches(self, bottom: Trade, top: Trade) -> None:
         """Larger micro-batches read prompts faster where weights lie on the host, and need more memory."""
         longest = self._lack(self._longest(bottom))
-        for n_ubatch in self._search.larger_batches:
+        batches = self._search.larger_batches
+        if self._search.intent.least_tokens_per_s and self._search.wishes.pinned.n_ubatch is None:
+            # the pace and a context that counts for more than prompts leave little room: a smaller buffer makes some
+            batches = [*batches, int(self._evaluator.engine.defaults["n_ubatch"]) // 2]
+            longest = self._lack(self._ceiling)
+        for n_ubatch in batches:
             fastest = min(
                 self._search.cost(self._evaluator.least(trade.border.judged.request._replace(n_ubatch=n_ubatch)))
                 / self._lack(trade.n_ctx)
@@ -175,10 +197,13 @@ class Trades:
             )
             self._push(fastest * longest, Group(top.group.pair, n_ubatch))
 
-    def _longest(self, trade: Trade) -> int:
-        """No part with as much on the GPUs has a longer context. One that is over says nothing of it."""
-        known = trade.border.judged.fits and trade.n_ctx < self._reach
-        return trade.n_ctx if known else self._ceiling
+    def _longest(self, trade: Trade, *, rises: bool = False) -> int:
+        """No part with as much on the GPUs has a longer context, where they end it. One that is over says nothing.
+
+        `rises`: where system memory ends it, no part with less on the GPUs.
+        """
+        known = trade.border.judged.fits and trade.longest < self._reach and trade.by_host == rises
+        return trade.longest if known else self._ceiling
 
     def _lack(self, n_ctx: int) -> float:
         return self._search.lack(n_ctx)
@@ -197,7 +222,7 @@ class Trades:
         cost = self._search.cost(judged) if judged is not None else float("inf")
         self._best = min(self._best, cost)
         looks = self._looks[trade.group] = self._looks.get(trade.group, 1) + 1
-        close = trade.n_ctx >= self._reach or trade.cost / _CLOSE < cost < trade.cost * _CLOSE
+        close = trade.longest >= self._reach or trade.cost / _CLOSE < cost < trade.cost * _CLOSE
         if not close and looks <= _LOOKS:
             self._open = [entry for entry in self._open if _group(entry[2]) != trade.group]
             heapify(self._open)
@@ -237,8 +262,10 @@ class Trades:
         if low > chain.high or (Group(pair, None), low) in self._done or not search.may_fit(chain.make(low)):
             return []
         request = search.shared(chain.make(low))
-        judged = self._evaluator.judge(request) if not self._evaluator.far_over(request) else None
-        if judged is None or not judged.fits:
+        if low > chain.n_layers and self._evaluator.far_over(request):  # of experts the number says enough
+            return []
+        judged = self._evaluator.judge(request)
+        if not judged.fits:
             return []
         border = Border(lambda part: search.shared(chain.make(part)), low, chain.high, low, judged)
         most = settle(self._evaluator, border, everywhere)

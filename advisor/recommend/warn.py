@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from advisor.gguf_header.errors import excerpt
 from advisor.memory.engine_spec import EngineSpec
 from advisor.memory.plan import checkpoints_of_slot
 from advisor.memory.types import MemoryPlan
@@ -45,7 +46,7 @@ def warnings(
     if derived:
         notes.append(Note("heads_derived", f"{derived[0].upper()}{derived[1:]}."))
     if spec.confidence == "assumed":
-        text = f"The architecture '{spec.architecture}' is not measured"
+        text = f"The architecture '{excerpt(spec.architecture)}' is not measured"
         detail = next((note for note in spec.notes if note != derived), "plain attention is assumed")
         notes.append(Note("assumed_architecture", f"{text}: {detail}.", spec.arch_rule or "no rule file"))
     if engine.confidence == "extrapolated":

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from tests.hostile import engines, headers, logs, machines, models, parts, places, tables, targets, written
+from tests.hostile import beside, engines, headers, logs, machines, models, parts, places, tables, targets, written
 
 GROUPS = (
     headers.GROUP,
     tables.GROUP,
     models.MODELS,
+    beside.GROUP,
     parts.SNAPSHOTS,
     parts.SHARDS,
     places.FILES,

@@ -35,6 +35,11 @@ def texts(name: str) -> Iterator[tuple[str, str, str]]:
         head = written.rstrip()[:-1]
         yield "lists", f'{head}, "l": [{"[]," * 28_000}1]}}', READ
         yield "lists in lists", f'{head}, "l": {"[" * 50_000}', "OutputError"
+        for depth, answer in ((90, READ), (150, "OutputError"), (320, "OutputError"), (900, "OutputError")):
+            yield f"{depth} lists", f'{head}, "l": {"[" * depth}{"]" * depth}}}', answer
+            yield f"{depth} maps", f'{head}, "l": {chr(123)}"a":{"[" * depth}{"]" * depth}}}}}', answer
+        yield "a long fraction", f'{head}, "l": 0.{"1" * 900_000}}}', "OutputError"
+        yield "line ends of Unicode", f'{head}, "l": "{chr(0x2028) * 300_000}"}}', "OutputError"
         yield "escapes", head + ', "l": "' + "\\\\" * 250_000 + '"}', READ
         yield "names", head + "".join(f',"{number:x}":1' for number in range(27_000)) + "}", READ
     elif name in YAML:
@@ -44,6 +49,16 @@ def texts(name: str) -> Iterator[tuple[str, str, str]]:
         yield "brackets", f"{body}l_: [{'{a},' * 1500}1]\n", READ
         yield "more brackets", f"{body}l_: [{'{a},' * 14_000}1]\n", "OutputError"
         yield "brackets in brackets", f"{body}l_: {'[' * 20_000}", "OutputError"
+        for depth, answer in ((90, READ), (150, "OutputError"), (400, "OutputError"), (1500, "OutputError")):
+            yield f"{depth} brackets", f"{body}l_: {'[' * depth}{']' * depth}\n", answer
+            yield f"{depth} items", f"{body}l_:\n  {'- ' * depth}a\n", answer
+            yield f"{depth} maps", f"{body}l_:\n" + "".join(f"{' ' * (n + 1)}a:\n" for n in range(depth)), answer
+        yield "open brackets", f"{body}l_: {'[' * 1500}\n", "OutputError"
+        yield "aliases in each other", body + "a0_: &a0 [1]\n" + "".join(
+            f"a{n}_: &a{n} [[*a{n - 1}]]\n" for n in range(1, 100)), "OutputError"  # fmt: skip
+        for end in "\x85\u2028\u2029":
+            yield f"line ends {end!a}", f"{body}l_: {f'a{end}' * 300_000}\n", "OutputError"
+        yield "a long number", f"{body}l_: 0x{'f' * 900_000}\n", "OutputError"
         yield "plain maps", body + "".join(f"k{number}:\n  a: b\n" for number in range(5000)), READ
         yield "entries one by one", body + "".join(f"k{number}: 'it''s'\n" for number in range(1200)), READ
         yield (
@@ -56,7 +71,15 @@ def texts(name: str) -> Iterator[tuple[str, str, str]]:
     elif name == "ramalama":
         yield "tables", written + "".join(f"[t{number}]\n" for number in range(9000)), READ
         yield "escapes", 'a_ = "' + "\\\\" * 250_000 + '"\n' + written, READ
-        yield "maps in maps", "a_ = [" + "{a.b.c=1}," * 15_000 + "1]\n" + written, READ
+        yield "maps in maps", "a_ = [" + "{a.b.c=1}," * 6000 + "1]\n" + written, READ
+        yield "more maps in maps", "a_ = [" + "{a.b.c=1}," * 15_000 + "1]\n" + written, "OutputError"
+        for depth, answer in ((90, READ), (150, "OutputError"), (400, "OutputError")):
+            yield f"{depth} lists", f"a_ = {'[' * depth}{']' * depth}\n" + written, answer
+            yield f"{depth} tables", f"{'a.' * depth}a = 1\n" + written, answer
+        for n_lines, answer in ((1200, READ), (15_000, "OutputError")):
+            dotted = "".join(f"a{number}.b.c.d.e.f.g.h.i.j.k.l=1\n" for number in range(n_lines))
+            yield f"{n_lines} lines of dots", dotted + written, answer
+        yield "a long number", f"a_ = 0x{'f' * 900_000}\n" + written, "OutputError"
         yield "lists in lists", "a_ = " + "[" * 50_000 + "\n" + written, "OutputError"
     else:
         yield "sections", written + "".join(f"[t{number}]\n" for number in range(9000)), "either"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from tests.tools.gguf_files import F16, F32, Q8_0, assemble, kv, table
 
@@ -20,7 +21,12 @@ def filled(entries: Sequence[bytes], tensors: Sequence[tuple[str, Sequence[int],
     return header + b"\0" * (-len(header) % 32) + b"\x11" * body_bytes
 
 
-def tiny_model(
+def tiny_model(name: str = "Tiny", **said: Any) -> bytes:
+    """The whole file of `tiny_parts`."""
+    return filled(*tiny_parts(name, **said))
+
+
+def tiny_parts(
     name: str = "Tiny",
     *,
     n_layer: int = 2,
@@ -28,15 +34,19 @@ def tiny_model(
     architecture: str = "llama",
     part: tuple[int, int] | None = None,
     kind: int = Q8_0,
-) -> bytes:
-    """A language model of `architecture` (built like Llama); `part` (number from 0, count) makes it one of several.
+    more: Sequence[bytes] = (),
+    n_vocab: int = N_VOCAB,
+) -> tuple[list[bytes], list[tuple[str, tuple[int, ...], int]]]:
+    """(entries, tensors) of a language model of `architecture` (built like Llama).
 
-    Part 0 has the metadata and the tensors outside the blocks, block N is in part N % count.
+    `part` (number from 0, count) makes it one of several.
+    `more`: entries of metadata besides the usual ones. Part 0 has the metadata and the tensors outside the blocks,
+    block N is in part N % count.
     """  # fmt: skip
     tensors: list[tuple[str, tuple[int, ...], int]] = []
     number, count = part or (0, 1)
     if number == 0:
-        tensors.append(("token_embd.weight", (N_EMBD, N_VOCAB), kind))
+        tensors.append(("token_embd.weight", (N_EMBD, n_vocab), kind))
     for layer in range(n_layer):
         if layer % count == number:
             tensors += [
@@ -54,7 +64,7 @@ def tiny_model(
                 )
             ]
     if number == 0:
-        tensors += [("output_norm.weight", (N_EMBD,), F32), ("output.weight", (N_EMBD, N_VOCAB), kind)]
+        tensors += [("output_norm.weight", (N_EMBD,), F32), ("output.weight", (N_EMBD, n_vocab), kind)]
     entries = []
     if number == 0:
         entries = [
@@ -69,11 +79,11 @@ def tiny_model(
             kv(f"{architecture}.attention.head_count", "uint32", 2),
             kv(f"{architecture}.attention.head_count_kv", "uint32", 2),
             kv(f"{architecture}.attention.layer_norm_rms_epsilon", "float32", 1e-5),
-            kv(f"{architecture}.vocab_size", "uint32", N_VOCAB),
+            kv(f"{architecture}.vocab_size", "uint32", n_vocab),
         ]
     if part is not None:
         entries += [kv("split.no", "uint16", number), kv("split.count", "uint16", count)]
-    return filled(entries, tensors)
+    return [*entries, *more], tensors
 
 
 def projector() -> bytes:

@@ -47,7 +47,7 @@ def test_flat_json(before, changes, after):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "5", '{"a": 1, "a": 2}', "{'a': 1}", '{"a": 1,}', "[" * 100_000, '{"a":' * 60 + "1" + "}" * 60,
+    "text", ["", "[]", "5", '{"a": 1, "a": 2}', "{'a': 1}", '{"a": 1,}', "[" * 100_000, '{"a":' * 160 + "1" + "}" * 160,
              "9" * 5000, '{"a": 1} x']
 )  # fmt: skip
 def test_no_config_of_koboldcpp(text):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import accumulate
 
 import pytest
@@ -12,8 +13,8 @@ from advisor.host import Cpu, Device, HostSnapshot, Ram
 from advisor.recommend.cards import recommend_on
 from advisor.recommend.dealing import layer_counts, overfull
 from advisor.recommend.search import Search, Wishes
-from advisor.settings import RequestedSettings
-from tests.tools.choice_cases import exactly
+from advisor.settings import RequestedSettings, TensorOverride
+from tests.tools.choice_cases import ask, draw, exactly
 from tests.tools.machines import GIB, evaluator, policy
 
 GB = 10**9
@@ -31,15 +32,19 @@ ASKED = [
 
 
 def host(names: str) -> HostSnapshot:
+    return host_of([CARDS[name] for name in names.split("+")])
+
+
+def host_of(cards: Iterable[tuple[int, int, float]], ram_gib: int = 64) -> HostSnapshot:
     devices = tuple(
         Device(
-            f"CUDA{index}", "cuda", name, CARDS[name][0] * GIB, CARDS[name][0] * GIB,
-            bandwidth_bytes_per_s=CARDS[name][1] * GB, f16_tflops=CARDS[name][2], link_bytes_per_s=16 * GB,
-            compute_capability="8.9",
+            f"CUDA{index}", "cuda", f"card {index}", gib * GIB, gib * GIB, bandwidth_bytes_per_s=rate * GB,
+            f16_tflops=tflops, link_bytes_per_s=16 * GB, compute_capability="8.9",
         )
-        for index, name in enumerate(names.split("+"))
+        for index, (gib, rate, tflops) in enumerate(cards)
     )  # fmt: skip
-    return HostSnapshot(devices, Ram(64 * GIB, 64 * GIB, bandwidth_bytes_per_s=70 * GB), Cpu("t", 8, 16, ("avx2",)))
+    ram = Ram(ram_gib * GIB, ram_gib * GIB, bandwidth_bytes_per_s=70 * GB)
+    return HostSnapshot(devices, ram, Cpu("t", 8, 16, ("avx2",)))
 
 
 @pytest.mark.parametrize(("model", "cards", "wish", "pinned"), ASKED)
@@ -65,6 +70,34 @@ def test_no_other_way_to_deal_every_layer_is_cheaper(model, cards, wish, pinned)
                 if whole.may_fit(request) and whole.cost(whole.evaluator.least(request)) < 0.99 * ours:
                     judged = exactly(whole, request)
                     assert not judged.fits or whole.cost(judged) >= 0.99 * ours
+
+
+def test_another_cache_may_leave_room_for_a_tensor_of_experts():
+    """Found by hand: one tensor on the CPU instead of two, with q8_0 and a layer more on the large card."""
+    cards = {"5090": (32, 1792, 419.0), "A100": (80, 1935, 312.0), "4060": (8, 272, 60.0)}
+    machine = host_of(cards.values(), ram_gib=32)
+    intent = policy().intent("balanced")
+    answer, used = recommend_on(
+        machine, lambda some: evaluator("gpt-oss-120b", some), policy(), intent, Wishes(RequestedSettings())
+    )
+    search = Search(evaluator("gpt-oss-120b", used), policy(), intent, Wishes(RequestedSettings()))
+    by_hand = exactly(search, search.base._replace(
+        n_ctx=40960, n_gpu_layers=37, tensor_split=(9.0, 25.0, 3.0), cache_type_k="q8_0", cache_type_v="q8_0",
+        tensor_overrides=(TensorOverride("blk.9.ffn_down_exps", "CPU"),),
+    ))  # fmt: skip
+    assert by_hand.fits
+    assert search.cost(answer.chosen) <= search.cost(by_hand)
+
+
+def test_a_part_less_on_the_gpu_may_hold_all_of_the_context():
+    """Experts of 21 whole blocks on the CPU instead of 20 and a tensor: 262,144 tokens fit, and context is the wish."""
+    case = next(case for case in draw(500, 61) if case.text == "qwen35moe-35b 16/64 context")
+    answer = ask(case)
+    by_hand = exactly(answer.search, answer.search.base._replace(
+        n_ctx=262144, n_gpu_layers=41, n_cpu_moe=21, cache_type_k="q8_0", cache_type_v="q8_0", n_ubatch=2048
+    ))  # fmt: skip
+    assert by_hand.fits
+    assert answer.cost <= answer.search.cost(by_hand)
 
 
 @given(
