@@ -41,7 +41,9 @@ def test_what_stands_in_the_table_is_warned_of(old):
     assert points["f16"][8192] > 4 * points["q8_0"][8192]
 
 
-def test_where_fit_takes_more_context_the_doubt_is_said(old):
+def test_where_fit_takes_more_context_the_doubt_is_said():
+    given = evaluator("gemma3-12b", machine(12), build=10000)
+    old = recommend(given, policy(), policy().intent("balanced"), Wishes(RequestedSettings()))
     text = of(old.reasons, "engine_fit_as_good")
     fits = int(re.search(r"with ([\d,]+) tokens", text).group(1).replace(",", ""))
     assert fits > old.chosen.plan.settings.n_ctx
