@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from advisor.errors import HardwareError, ModelError, UsageError
+from advisor.errors import HardwareError, ModelError, UsageError, WrongFileError
 from advisor.excerpts import excerpt
 from advisor.gguf_header.types import GgufHeader
 from advisor.host import HostSnapshot
@@ -15,7 +15,7 @@ from advisor.memory.engine_spec import SCHEMA as ENGINE_SCHEMA
 from advisor.model.arch_rule import SCHEMA as ARCH_SCHEMA
 from advisor.model.arch_rule import ArchRule, parse_arch_rule
 from advisor.model.describe import architecture_of, describe
-from advisor.model.kinds import drafting_of, kind_of
+from advisor.model.kinds import KIND_TEXT, drafting_of, kind_of
 from advisor.model.spec import ModelSpec
 from advisor.rule_folders import RuleFolders, shipped_folder
 from advisor.rulebook import RuleDocument, check_document, check_sources
@@ -146,10 +146,15 @@ class App:
         return asked._replace(spec_type=drafting_of(self.header(asked.draft_model), wished=wished))
 
     def _draft(self, path: str, spec: ModelSpec, kinds: Sequence[str]) -> ModelSpec:
-        """The draft model of `spec`. Raises ModelError for one whose drafts the engine does not take."""
+        """The draft model of `spec`. Raises WrongFileError for one whose drafts the engine does not take."""
         header = self.header(path)
+        kind = kind_of(header)
+        if kind not in ("model", "draft head"):
+            raise WrongFileError(
+                f"{header.path} is {KIND_TEXT[kind]}; --spec-draft-model takes a language model (.gguf)."
+            )
         draft = self.model(header, load_mtp="draft-mtp" in kinds, draft=True)
-        if kind_of(header) != "model":
+        if kind != "model":
             return draft  # a head that was trained for its model
         problem = None
         if "draft-simple" in kinds:
@@ -169,7 +174,7 @@ class App:
         elif "draft-mtp" in kinds and draft.n_embd != spec.n_embd:
             problem = f"its states have {draft.n_embd:,} values, the model's {spec.n_embd:,}"
         if problem is not None:
-            raise ModelError(
+            raise WrongFileError(
                 f"{excerpt(draft.name)} cannot draft for {excerpt(spec.name)}: {problem}; "
                 "give a draft model of the same family, or leave --spec-draft-model away."
             )

@@ -3,6 +3,7 @@
     AdvisorError                one sentence: what is wrong, with which file, and the cure
     ├── UsageError              the command line is wrong (exit status 2)
     ├── ModelError              a MODEL cannot be found, opened or understood
+    │   ├── WrongFileError      an option names a file of another kind, or another model's (exit status 2)
     │   └── HeaderError         a GGUF header lies or is broken (subclasses in advisor.gguf_header.errors)
     ├── RuleError               a file in rules/ breaks the rule law
     ├── ConfigError             the user's configuration has a wrong key or value
@@ -30,6 +31,12 @@ class UsageError(AdvisorError):
 
 class ModelError(AdvisorError):
     """A MODEL argument cannot be found, opened or understood."""
+
+
+class WrongFileError(ModelError):
+    """An option names a sound file that it cannot take: of another kind, or made for another model."""
+
+    exit_status = 2
 
 
 class HeaderError(ModelError):

@@ -39,7 +39,7 @@ def explained(
         evaluator = planner.evaluator(spec, beside, machine, limits)
         for known in first:
             evaluator.share(known.evaluator)
-        return Search(evaluator, planner.policy, intent, wished)
+        return Search(evaluator, planner.policy, intent, planner.settled(wished, spec, intent))
 
     first.append(search_in(host, wishes))
     siblings = None

@@ -165,7 +165,9 @@ def judge_beside(
 ) -> Family:  # fmt: skip
     """The first of `files` with its answer, and the others judged; without `every` only those that may be better."""
     first = files.files[0]
-    asked = sibling_of(first.name, first.spec, answer, host, intent, planner.policy, app.quant_rules())
+    asked = sibling_of(
+        first.name, first.spec, answer, host, intent, planner.policy, app.quant_rules(), wishes.min_tokens_per_s
+    )
     if every or beside is not None:
         return Family(asked, tuple(_judged(app, planner, files.files[1:], intent, wishes, beside)), files)
     bounds = []
@@ -188,7 +190,9 @@ def _judged(
     found = []
     for file in files:
         answer, host = planner.recommend(file.spec, intent, wishes, beside)
-        found.append(sibling_of(file.name, file.spec, answer, host, intent, planner.policy, rules))
+        found.append(
+            sibling_of(file.name, file.spec, answer, host, intent, planner.policy, rules, wishes.min_tokens_per_s)
+        )
     return found
 
 

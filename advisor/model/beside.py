@@ -6,7 +6,7 @@ Source: llama.cpp b11434 src/llama-adapter.cpp (llama_adapter_lora_init_impl) an
 from collections.abc import Mapping
 from typing import Any
 
-from advisor.errors import ModelError
+from advisor.errors import ModelError, WrongFileError
 from advisor.ggml_types import GGML_TYPES, tensor_bytes
 from advisor.gguf_header.errors import excerpt, printable
 from advisor.gguf_header.types import GgufHeader, TensorInfo
@@ -55,17 +55,17 @@ class Projector(NamedTuple):
 
 
 def read_adapter(header: GgufHeader, spec: ModelSpec) -> Adapter:
-    """A LoRA for `spec`. Raises ModelError for another kind of file and for an adapter of another model."""
+    """A LoRA for `spec`. Raises WrongFileError for another kind of file and for an adapter of another model."""
     found = kind_of(header)
     if found != "adapter":
-        raise ModelError(f"{printable(header.path)} is {KIND_TEXT[found]}; --lora takes a LoRA adapter (.gguf).")
+        raise WrongFileError(f"{printable(header.path)} is {KIND_TEXT[found]}; --lora takes a LoRA adapter (.gguf).")
     kind, architecture = (header.metadata.get(key) for key in ("adapter.type", "general.architecture"))
     if kind != "lora":
-        raise ModelError(
+        raise WrongFileError(
             f"{printable(header.path)} is an adapter of type '{excerpt(str(kind))}'; --lora takes LoRA adapters only."
         )
     if architecture != spec.architecture:
-        raise ModelError(
+        raise WrongFileError(
             f"{printable(header.path)} adapts a model of architecture '{excerpt(str(architecture))}', "
             f"{excerpt(spec.name)} is '{excerpt(spec.architecture)}'; give the adapter that was made for this model."
         )
@@ -82,7 +82,7 @@ def read_adapter(header: GgufHeader, spec: ModelSpec) -> Adapter:
                 f"the engine refuses such a file."
             )
         if base not in known:
-            raise ModelError(
+            raise WrongFileError(
                 f"{printable(header.path)} adapts '{printable(base)}', which {excerpt(spec.name)} does not have; "
                 f"give the adapter that was made for this model."
             )
@@ -93,10 +93,10 @@ def read_adapter(header: GgufHeader, spec: ModelSpec) -> Adapter:
 
 
 def read_projector(header: GgufHeader) -> Projector:
-    """A projector for --mmproj. Raises ModelError for another kind of file."""
+    """A projector for --mmproj. Raises WrongFileError for another kind of file."""
     found = kind_of(header)
     if found != "mmproj":
-        raise ModelError(
+        raise WrongFileError(
             f"{printable(header.path)} is {KIND_TEXT[found]}; --mmproj takes a multimodal projector (.gguf)."
         )
 
@@ -123,7 +123,7 @@ def read_projector(header: GgufHeader) -> Projector:
 
 
 def check_projector(header: GgufHeader, spec: ModelSpec, rules: Mapping[str, Any]) -> None:
-    """Raise ModelError for a projector that is another model's: the engine refuses one of another width.
+    """Raise WrongFileError for a projector that is another model's: the engine refuses one of another width.
 
     `rules`: the table [projector] of the engine's rules. Source: llama.cpp b11549 tools/mtmd/mtmd.cpp (mtmd_context).
     """
@@ -131,7 +131,7 @@ def check_projector(header: GgufHeader, spec: ModelSpec, rules: Mapping[str, Any
     for width in _widths(header, rules):
         if width != mine:
             deep = f" ({mine // spec.n_embd} x {spec.n_embd:,})" if mine != spec.n_embd else ""
-            raise ModelError(
+            raise WrongFileError(
                 f"{printable(header.path)} hands over {width:,} values a token, {excerpt(spec.name)} takes "
                 f"{mine:,}{deep}, and the engine refuses such a pair; give the projector that was made for this model."
             )

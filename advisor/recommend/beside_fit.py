@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from advisor.recommend.engine_fit import MARGIN_BYTES, Fitted, as_good, engine_fit
 from advisor.recommend.evaluate import Judged, lack
 from advisor.recommend.recommendation import Recommendation
-from advisor.recommend.rungs import Figures, rate_of
+from advisor.recommend.rungs import Figures, on, rate_of
 from advisor.recommend.said import Said, capital, say, sentence, written
 from advisor.recommend.search import Search
 from advisor.recommend.words import cache_name
@@ -121,6 +121,21 @@ def _choices(search: Search, fit: Side, ours: Side, leave: bool) -> list[Said]:
     return [sentence(choices, say(words + why.text, percent=abs(percent), intent=search.intent.name, **why.figures))]
 
 
+def _neither(search: Search, fit: Side, ours: Side) -> list[Said]:
+    """What both choices lack where advisor's does not fit, and how fast they would be."""
+    over = next((short for short in ours.judged.shorts), None)
+    if over is None:
+        return []
+    values: Figures = {
+        "our_over_bytes": over.over_bytes, "our_n_ctx": ours.n_ctx, "our_turn_s": ours.turn_s,
+        "our_tokens_per_s": rate_of(search, ours.speed), "fit_turn_s": fit.turn_s, "fit_n_ctx": fit.n_ctx,
+        "fit_tokens_per_s": rate_of(search, fit.speed),
+    }  # fmt: skip
+    text = f"advisor's nearest, with {{our_n_ctx}} tokens, is {{our_over_bytes}} too much {on(over.device)}"
+    text += "; a turn would take {our_turn_s} with it ({our_tokens_per_s}), {fit_turn_s} with fit's {fit_n_ctx} tokens "
+    return [sentence(say(text + "({fit_tokens_per_s})", **values))]
+
+
 def _told(values: Figures, *names: str) -> list[str]:
     """Figures as they will stand in the sentence."""
     return [written(name, float(values[name])) for name in names]
@@ -146,6 +161,8 @@ def _beside(search: Search, fit: Side, ours: Side, over_bytes: int) -> list[Said
     if over_bytes:
         text = "fit takes system memory as unlimited: its choice is {over_bytes} too much for it"
         told.append(sentence(say(text, over_bytes=over_bytes)))
+    if not ours.judged.fits:
+        told += _neither(search, fit, ours)
     turn = search.intent.turn.n_tokens
     if fit.n_ctx < turn <= ours.n_ctx and ours.judged.fits:
         text = "a turn with its history is {turn_tokens} tokens long, which fit's {fit_n_ctx} do not hold"

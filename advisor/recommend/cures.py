@@ -12,7 +12,7 @@ from advisor.recommend.said import Said, capital, say, sentence
 from advisor.recommend.search import Ranked, Search, Wishes
 from advisor.recommend.steps import Step
 from advisor.recommend.whole import whole_request
-from advisor.recommend.words import cache_name, saved_on
+from advisor.recommend.words import cache_name, saved_on, use_rate
 from advisor.records import NamedTuple
 from advisor.units import MIB, format_bytes
 
@@ -223,7 +223,7 @@ class Cures:
         layers, a = where(
             Search(search.evaluator.of(one.spec), search.policy, search.intent, search.wishes), one.judged
         )
-        rate = (one.speed.decode_tokens_per_s if one.spec.answers else one.speed.prefill_tokens_per_s).value
+        rate = use_rate(one.spec, one.speed)
         then = say(f"{layers}, {{tokens_per_s}}", **a, tokens_per_s=rate) if one.judged.fits else None
         new = weights_loss(rules, one.spec)
         old = weights_loss(rules, search.spec, imatrix=new.imatrix)  # like with like, where there are both figures

@@ -14,7 +14,7 @@ from advisor.recommend.evaluate import Judged
 from advisor.recommend.recommendation import Alternative, Fix, Note, Rejected
 from advisor.recommend.search import Found, Ranked, Search
 from advisor.recommend.whole import whole_request
-from advisor.recommend.words import cache_name, gpus_text, layers_text, pace_text, tokens_text
+from advisor.recommend.words import cache_name, gpus_text, layers_text, pace_of, pace_text, tokens_text, use_rate
 from advisor.settings import RequestedSettings
 from advisor.speed import Speed
 from advisor.units import format_bytes
@@ -147,7 +147,9 @@ def _why_f16(search: Search, best: Ranked, contexts: ContextTable | None) -> str
     settings, pinned = best.judged.plan.settings, search.wishes.pinned
     rows = contexts.rows if contexts is not None and pinned.n_ctx is None and settings.n_ctx < search.ceiling else ()
     smaller = (row for row in rows if row.cache_type not in ("f16", "f32", "bf16"))
-    longer = next((row for row in smaller if (row.max_n_ctx or 0) * search.slots > settings.n_ctx), None)
+    mine = next((row.max_n_ctx for row in rows if row.cache_type == "f16"), None)
+    least = max(settings.n_ctx // search.slots, mine or 0)
+    longer = next((row for row in smaller if (row.max_n_ctx or 0) > least), None)
     if longer is None or longer.max_n_ctx is None:
         return "f16 cache: nothing is lost, and the context does not need a smaller one."
     n_ctx = min(longer.max_n_ctx * search.slots, search.ceiling)
@@ -309,8 +311,8 @@ def quantization_fix(search: Search, one: Smaller) -> Fix:
     """A file of that quantization, which alone is enough."""
     saves = sum(tensor.n_bytes for tensor in search.spec.tensors) - one.weights_bytes
     loses = "some" if one.bits_per_weight >= search.policy.warnings["much_loss_below_bits"] else "much"
-    costs = f"loses {loses} quality, {pace_text(one.speed)}"
-    return Fix(f"a file in {one.text}", saves, costs, True, one.speed.decode_tokens_per_s.value)
+    rate = use_rate(one.spec, one.speed)
+    return Fix(f"a file in {one.text}", saves, f"loses {loses} quality, {pace_of(rate)}", True, rate)
 
 
 def _shorter_contexts(contexts: ContextTable, cache_type: str, n_ctx: int, slots: int) -> list[int]:

@@ -8,7 +8,7 @@ from advisor.recommend.cures import Cure, Cures, SearchIn
 from advisor.recommend.ladder import Walk
 from advisor.recommend.more_memory import more_memory
 from advisor.recommend.recommendation import Recommendation
-from advisor.recommend.rungs import Rung, context_of, on, outcome, places_of, rate_of, where
+from advisor.recommend.rungs import Rung, context_of, dear, on, outcome, places_of, rate_of, where
 from advisor.recommend.said import Said, capital, say, sentence
 from advisor.recommend.search import Search
 from advisor.recommend.steps import Step, next_steps
@@ -66,20 +66,28 @@ def sibling_rungs(siblings: Siblings) -> tuple[Rung, ...]:
     for other, search in sorted(siblings.others, key=lambda pair: pair[0].cost):
         judged = other.answer.chosen
         (layers, a), (context, b) = where(search, judged), context_of(judged)
+        if cache_name(judged) != cache_name(mine.answer.chosen):  # its context would not be with the answer's
+            context, b = f"{context} in {{cache}}", {**b, "cache": cache_name(judged)}
         what = say(f"or as {{file}}: {layers}, {context}", file=other.name, **a, **b)
         loss = say("published KL divergence {kld} instead of {chosen_kld}",
                    kld=round(other.loss.kld, 4), chosen_kld=round(mine.loss.kld, 4))  # fmt: skip
-        price = _price(other.cost / mine.cost, other.answer.intent) if other.fits and mine.fits else None
+        price = _price(other, mine) if other.fits and mine.fits else None
         told = capital(sentence(what, outcome(search, judged), loss, price))
         speed = other.answer.speed if other.fits else None
         rungs.append(Rung("quantization", False, judged, places_of(search, judged), speed, told))
     return tuple(rungs)
 
 
-def _price(ratio: float, intent: str) -> Said:
-    """What a file costs all in all, as a part or a multiple of the answer's cost."""
+def _price(other: "Sibling", mine: "Sibling") -> Said | None:
+    """What a file costs all in all, as a part or a multiple of the answer's cost; or that it is too slow."""
+    intent, ratio = mine.answer.intent, other.cost / mine.cost
+    if other.fast_enough != mine.fast_enough:
+        if other.fast_enough:
+            return None  # that the answer is too slow is said of the answer
+        who = "asked for" if other.asked else "that are the least for {intent}"
+        return say(f"below the {{least_tokens}} tokens/s {who}", least_tokens=other.least_tokens_per_s, intent=intent)
     if ratio >= 2:
-        return say("{cost_ratio} times as dear for {intent}", cost_ratio=round(ratio, 1), intent=intent)
+        return dear(ratio, intent)
     percent = abs(round(100 * (ratio - 1)))
     word = "dearer" if ratio >= 1 else "cheaper"
     return say(f"{{percent}} % {word} for {{intent}}", percent=percent, intent=intent)

@@ -14,6 +14,7 @@ from advisor.recommend.rungs import (
     Place,
     Rung,
     context_of,
+    dear,
     on,
     outcome,
     places_of,
@@ -92,6 +93,8 @@ class Walk:
         knobs: list[tuple[str, tuple[str, ...]]] = [
             (code, names) for code, names in _KNOBS if _differ(wish, target, names)
         ]
+        if knobs and knobs[-1][0] == "micro_batch" and self._same_micro_batch(wish):
+            knobs.pop()  # only what may wait to be read is another
         if not knobs or knobs[-1][0] != "micro_batch" or not self._larger(wish):
             return knobs
         at = wish
@@ -100,6 +103,9 @@ class Walk:
                 return [*knobs[:number], knobs[-1], *knobs[number:-1]]
             at = at._replace(**{name: getattr(target, name) for name in names})
         return knobs
+
+    def _same_micro_batch(self, wish: RequestedSettings) -> bool:
+        return self._chosen.plan.settings.n_ubatch == self._search.judge(wish).plan.settings.n_ubatch
 
     def _larger(self, wish: RequestedSettings) -> bool:
         return self._chosen.plan.settings.n_ubatch > self._search.judge(wish).plan.settings.n_ubatch
@@ -185,6 +191,9 @@ class Walk:
         mine, its = self._speed(self._chosen).turn_seconds.value, self._speed(judged).turn_seconds.value
         if its > mine * _SAME:
             return say("a turn takes {turn_s}, with the choice {chosen_turn_s}", turn_s=its, chosen_turn_s=mine)
+        least = search.least_tokens_per_s
+        if search.pace(self._speed(judged)) < least <= search.pace(self._speed(self._chosen)):
+            return say("below the {least_tokens} tokens/s asked for", least_tokens=least)
         enough = search.comfortable // search.slots
         n_ctx = self._chosen.plan.settings.n_ctx
         if judged.plan.settings.n_ctx > n_ctx >= search.comfortable:
@@ -195,9 +204,8 @@ class Walk:
         if percent < 1:
             return None
         if ratio >= 2:
-            return say(
-                "all in all {times} times as dear for {intent}", times=round(ratio, 1), intent=search.intent.name
-            )
+            told = dear(ratio, search.intent.name)
+            return told._replace(text=f"all in all {told.text}")
         return say("all in all {percent} % dearer for {intent}", percent=percent, intent=search.intent.name)
 
     def _other_cache(self, wish: RequestedSettings) -> None:

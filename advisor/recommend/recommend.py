@@ -50,7 +50,7 @@ def recommend_found(
     verdict = verdict_of(best.judged, fits)
     contexts = context_table(search, best.judged)
     notes = warnings(
-        evaluator.spec, evaluator.engine, wishes.pinned, best.judged.plan, evaluator.budget, best.speed, policy
+        evaluator.spec, evaluator.engine, wishes.pinned, best.judged.plan, evaluator.budget, best.speed, policy, intent
     )
     backends = [device.backend for device in evaluator.host.devices]
     notes += safety_notes(search.cache_rows, best.judged.plan, backends)
@@ -136,12 +136,17 @@ def nearest_miss(search: Search) -> Judged:
         if pinned.n_gpu_layers is not None or not search.evaluator.host.devices:
             settled(search.shared(base))
             continue
-        variants = [base]
+        borders: list[Border | None] = [_filled(search, base)]
         if search.spec.n_expert and pinned.n_cpu_moe is None and not pinned.cpu_moe:
-            variants.append(base._replace(cpu_moe=True))
+            # layers whose experts stay in system memory, and as many experts beside all layers as fit
+            borders += [
+                _filled(search, base._replace(cpu_moe=True)),
+                search.split(pair, base.n_ctx or search.floor, None),
+            ]
         settled(base._replace(n_gpu_layers=0))
-        for variant in variants:
-            border = _filled(search, variant)
+        for border in borders:
+            if border is None:
+                continue
             refused, _, _ = _off(border.judged)
             more = search.evaluator.least(border.make(min(border.at + 1, border.high)))  # should the sketch be wrong
             host = sum(short.over_bytes for short in more.shorts if short.device == "host")

@@ -4,7 +4,7 @@ from advisor.recommend.budget import shared_bytes
 from advisor.recommend.evaluate import Judged
 from advisor.recommend.said import Said, say
 from advisor.recommend.search import Search
-from advisor.recommend.words import experts_away, n_gpus_used
+from advisor.recommend.words import experts_away, n_gpus_used, reads_on_gpu, use_rate
 from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings
 from advisor.speed import Speed
@@ -55,7 +55,7 @@ def places_of(search: Search, judged: Judged) -> tuple[Place, ...]:
 
 def rate_of(search: Search, speed: Speed) -> float:
     """Tokens/s as the model is used: answering, or reading where it only embeds."""
-    return (speed.decode_tokens_per_s if search.spec.answers else speed.prefill_tokens_per_s).value
+    return use_rate(search.spec, speed)
 
 
 def where(search: Search, judged: Judged) -> tuple[str, Figures]:
@@ -63,7 +63,8 @@ def where(search: Search, judged: Judged) -> tuple[str, Figures]:
     settings, every = judged.plan.settings, search.spec.n_layer_all + 1
     n_devices = n_gpus_used(judged)
     if not n_devices or settings.n_gpu_layers == 0:
-        return "everything on the CPU", {}
+        reading = reads_on_gpu(search.spec, judged)
+        return reading.replace(f"{n_devices} GPUs", "{n_gpus} GPUs") or "everything on the CPU", {"n_gpus": n_devices}
     gpus = "the GPU" if n_devices == 1 else "{n_gpus} GPUs"
     values: Figures = {"n_layers": every}
     if n_devices > 1:
@@ -129,3 +130,10 @@ def outcome(search: Search, judged: Judged) -> Said:
     rate = rate_of(search, search.evaluator.speed(judged, search.intent))
     text = "fits with {spare_bytes} to spare {worst}, {tokens_per_s}"
     return say(text, spare_bytes=-places[0].over_bytes, worst=on(places[0].device), tokens_per_s=rate)
+
+
+def dear(ratio: float, intent: str) -> Said:
+    """A multiple of a cost, from 2 on; of what is far off only that it is, since then it is no measure any more."""
+    if ratio >= 10:
+        return say("more than ten times as dear for {intent}", intent=intent)
+    return say("{times} times as dear for {intent}", times=round(ratio, 1), intent=intent)

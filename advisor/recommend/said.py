@@ -26,13 +26,31 @@ def say(template: str, **values: float | str) -> Said:
 def sentence(*parts: Said | None) -> Said:
     """One sentence of several parts, those that are None left out. ValueError where one name stands for two figures."""
     figures: dict[str, float] = {}
-    told = [part for part in parts if part is not None]
+    told = _in_one_unit([part for part in parts if part is not None])
     for part in told:
         for name, value in part.figures.items():
             if figures.setdefault(name, value) != value:
                 raise ValueError(f"two figures are called {name}: {figures[name]} and {value}")
     text = "; ".join(part.text for part in told)
     return Said(f"{text}.", figures)
+
+
+def _in_one_unit(parts: list[Said]) -> list[Said]:
+    """Speeds of one sentence in tokens/s where one is below 1 and another is not: nobody compares 1/x with x."""
+    rates = [
+        (name, rate) for part in parts for name, rate in part.figures.items() if name.endswith("tokens_per_s") and rate
+    ]
+    if len({rate < 1 for _, rate in rates}) < 2:
+        return parts
+    shown = {written(name, rate): compared(rate) for name, rate in rates if rate < 1}
+    for old, new in shown.items():
+        parts = [part._replace(text=part.text.replace(old, new)) for part in parts]
+    return parts
+
+
+def compared(rate: float) -> str:
+    """A rate below 1 in tokens/s beside one above."""
+    return f"about {rate:.2g} tokens/s"
 
 
 def capital(said: Said) -> Said:

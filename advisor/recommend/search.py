@@ -12,7 +12,7 @@ from advisor.recommend.chain import Chain, chain_of
 from advisor.recommend.evaluate import Evaluator, Judged, cost, lack
 from advisor.recommend.policy import Intent, Policy
 from advisor.recommend.solve import Border, everywhere, on_devices, settle, sketch_border
-from advisor.recommend.wholes import larger_wholes, no_cheaper, whole_may_gain
+from advisor.recommend.wholes import larger_wholes, no_cheaper, on_cpu, whole_may_gain
 from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings
 from advisor.speed import Speed
@@ -87,10 +87,10 @@ class Search:
         """The longest context that is taken without being asked for."""
         pinned = self.wishes.pinned
         in_ram = pinned.n_gpu_layers == 0 or pinned.kv_offload is False or not self.evaluator.host.devices
-        return self._longest_in_ram if in_ram else max(self.ceiling, self.floor)
+        return self.longest_in_ram if in_ram else max(self.ceiling, self.floor)
 
     @property
-    def _longest_in_ram(self) -> int:
+    def longest_in_ram(self) -> int:
         """The same of a cache in system memory, which is shared with everything else: the comfortable one."""
         return max(self.comfortable if self._grows else self.ceiling, self.floor)
 
@@ -245,13 +245,6 @@ class Search:
             known = self._most[pair, n_ctx] = low
         return known
 
-    def on_cpu(self, pair: tuple[str, str]) -> Judged | None:
-        """Nothing on a GPU."""
-        if self.wishes.pinned.n_gpu_layers not in (None, 0):
-            return None
-        request = self.base._replace(n_gpu_layers=0, cache_type_k=pair[0], cache_type_v=pair[1])
-        return self.longest(request, self.floor, self._longest_in_ram)
-
     def run(self, known_cost: float = float("inf"), *, whatever: bool = False) -> Found:
         """All fitting candidates, the cheapest first; those that cannot cost less than `known_cost` may be missing.
 
@@ -280,7 +273,7 @@ class Search:
             for judged in Trades(self).settled(min(best, known_cost) if better else best, only_better=better):
                 keep(judged)
         for pair in self.cache_pairs() if not found else ():
-            keep(self.on_cpu(pair))
+            keep(on_cpu(self, pair))
         ranked = self.rank(list(found.values()))
         if self.least_tokens_per_s or self._kinds is not None or self.unequal:
             from advisor.recommend.refine import refined  # it searches on with this

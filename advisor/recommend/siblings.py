@@ -8,7 +8,7 @@ from advisor.quants.quality import Loss, weights_loss
 from advisor.quants.rules import QuantRules
 from advisor.recommend.policy import Intent, Policy
 from advisor.recommend.recommendation import Note, Recommendation
-from advisor.recommend.words import cache_name, layers_text, pace_text, seconds_text, tokens_text
+from advisor.recommend.words import cache_name, layers_text, pace_of, pace_text, seconds_text, tokens_text, use_rate
 from advisor.records import NamedTuple
 
 _WORTH = 1.01  # what is cheaper by less is no reason to take another file than the one that was named
@@ -25,6 +25,13 @@ class Sibling(NamedTuple):
     host: HostSnapshot  # the GPUs that the answer takes
     loss: Loss
     cost: float
+    least_tokens_per_s: float = 0.0  # what the user asks for, else the intent
+    asked: bool = False  # the user does
+
+    @property
+    def fast_enough(self) -> bool:
+        """Whether it answers as fast as is wished."""
+        return use_rate(self.spec, self.answer.speed) >= self.least_tokens_per_s
 
     @property
     def fits(self) -> bool:
@@ -34,11 +41,15 @@ class Sibling(NamedTuple):
 
 def sibling_of(
     name: str, spec: ModelSpec, answer: Recommendation, host: HostSnapshot, intent: Intent, policy: Policy,
-    rules: QuantRules,
+    rules: QuantRules, min_tokens_per_s: float | None = None,
 ) -> Sibling:  # fmt: skip
-    """A file with its answer for the intent, as `Planner.recommend` gives them."""
+    """A file with its answer for the intent, as `Planner.recommend` gives them; the speed is what the user asks for."""
     loss = weights_loss(rules, spec)
-    return Sibling(name, spec.path, spec, answer, host, loss, answer.cost * loss_factor(loss, intent, policy))
+    asked = min_tokens_per_s or 0.0
+    return Sibling(
+        name, spec.path, spec, answer, host, loss, answer.cost * loss_factor(loss, intent, policy),
+        max(asked, intent.least_tokens_per_s), asked >= intent.least_tokens_per_s,
+    )  # fmt: skip
 
 
 def loss_factor(loss: Loss, intent: Intent, policy: Policy) -> float:
@@ -61,7 +72,8 @@ def better_note(asked: Sibling, files: Sequence[Sibling]) -> tuple[Sibling, Note
     rate = asked.answer.speed.decode_tokens_per_s.value
     if asked.fits:
         text = f"{best.name} beside it is the better choice for {best.answer.intent}: {_runs(best)} instead of "
-        text += f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"
+        slow = best.answer.speed.decode_tokens_per_s.value < 1  # told in seconds a token
+        text += pace_of(rate) if slow else f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"
     else:
         text = f"{best.name} beside it fits, which this does not: {_runs(best)}"
     lost = lost_text(best.loss, asked.loss, best.spec)
@@ -94,12 +106,27 @@ def lost_why(other: Sibling, best: Sibling) -> str:
         parts += [layers_text(other.spec, other.answer.chosen)]
         parts += [f"a turn takes {seconds_text(its)} instead of {seconds_text(mine)}"]
     if _per_slot(other) < min(_per_slot(best), other.answer.contexts.n_ctx_trained):
-        parts += [tokens_text(other.answer.chosen.plan.settings)]
+        parts += [_context_text(other, best)]
     if other.loss.kld > best.loss.kld:
-        parts += [pace_text(other.answer.speed)] if its <= mine * _WORTH else []
+        parts += [pace_text(other.answer.speed)] if its <= mine * _WORTH and other.fast_enough else []
         parts += [lost_text(other.loss, best.loss, other.spec, short=True)]
-    dearer = f" ({dearer_text(other.cost / best.cost)})" if best.fits else ""
+    if not other.fast_enough and best.fast_enough:
+        parts += [below_text(other)]
+    dearer = f" ({dearer_text(other.cost / best.cost)})" if best.fits and other.fast_enough == best.fast_enough else ""
     return f"{other.name}: {', '.join(part for part in parts if part)}{dearer}."
+
+
+def below_text(file: Sibling) -> str:
+    """That a file is too slow: below the 30 tokens/s asked for."""
+    who = "asked for" if file.asked else f"that are the least for {file.answer.intent}"
+    return f"{pace_of(use_rate(file.spec, file.answer.speed))}, below the {file.least_tokens_per_s:g} tokens/s {who}"
+
+
+def _context_text(file: Sibling, beside: Sibling) -> str:
+    """Its context, with the cache where that is another."""
+    judged, name = file.answer.chosen, cache_name(file.answer.chosen)
+    cache = f" in {name}" if name != cache_name(beside.answer.chosen) else ""
+    return f"{tokens_text(judged.plan.settings)}{cache}"
 
 
 def _per_slot(file: Sibling) -> int:
@@ -108,9 +135,9 @@ def _per_slot(file: Sibling) -> int:
 
 
 def dearer_text(ratio: float) -> str:
-    """A cost beside another: 12 % dearer, 3.4 times as dear."""
+    """A cost beside another: 12 % dearer, 3.4 times as dear; of what is far off only that it is."""
     if ratio >= 10:
-        return f"{ratio:,.0f} times as dear"
+        return "more than ten times as dear"
     return f"{ratio:.1f} times as dear" if ratio >= 2 else f"{100 * (ratio - 1):.0f} % dearer"
 
 

@@ -7,7 +7,7 @@ from advisor.model.spec import ModelSpec
 from advisor.recommend.evaluate import Judged
 from advisor.recommend.recommendation import Note
 from advisor.recommend.search import Ranked, Search, Wishes
-from advisor.recommend.words import layers_text, pace_of, pace_text
+from advisor.recommend.words import layers_text, pace_of, use_rate
 from advisor.records import NamedTuple
 from advisor.speed import Speed
 from advisor.units import format_bytes
@@ -105,12 +105,10 @@ def smaller_quantizations(search: Search, best: Ranked, fits: bool, rules: "Quan
     """Where a smaller quantization of the model would help; `best` is the answer so far, which fits or does not."""
     ladder = Ladder(search, best, rules)
     at_all = None if fits else ladder.first(lambda tried: tried.judged.fits)
-    rate = best.speed.decode_tokens_per_s.value
+    rate = use_rate(search.spec, best.speed)
     if not fits and at_all is None:
         return Found(None, None, None)
-    quick = ladder.first(
-        lambda tried: tried.judged.fits and tried.speed.decode_tokens_per_s.value > _MUCH_FASTER * rate
-    )
+    quick = ladder.first(lambda tried: tried.judged.fits and use_rate(tried.spec, tried.speed) > _MUCH_FASTER * rate)
     return Found(at_all, quick, ladder.first(lambda tried: tried.full))
 
 
@@ -135,13 +133,13 @@ def smaller_notes(search: Search, found: Found, best: Ranked) -> list[Note]:
     if found.fits is not None:
         text = f"As {found.fits.text} it would fit: {_where(found.fits)}."
         notes.append(Note("smaller_quantization_fits", text + _quality(found.fits, least_bits)))
-    rate = best.speed.decode_tokens_per_s.value
+    rate = use_rate(search.spec, best.speed)
     said = {found.fits.name} if found.fits is not None else set()
     for one in (found.much_faster, found.full):
-        if one is None or one.name in said or one.speed.decode_tokens_per_s.value <= _MUCH_FASTER * rate:
+        if one is None or one.name in said or use_rate(one.spec, one.speed) <= _MUCH_FASTER * rate:
             continue
         said.add(one.name)
-        times = one.speed.decode_tokens_per_s.value / rate
+        times = use_rate(one.spec, one.speed) / rate
         faster = f", {times:,.0f} times as fast" if best.judged.fits else ""
         text = f"As {one.text}: {_where(one)}{faster}."
         notes.append(Note("smaller_quantization_faster", text + _quality(one, least_bits)))
@@ -176,7 +174,7 @@ def _billions(n_bytes: float, bits: float) -> str:
 
 
 def _where(found: Smaller) -> str:
-    return f"{layers_text(found.spec, found.judged)}, {pace_text(found.speed)}"
+    return f"{layers_text(found.spec, found.judged)}, {pace_of(use_rate(found.spec, found.speed))}"
 
 
 def _quality(found: Smaller, least_bits: float) -> str:

@@ -10,7 +10,7 @@ from advisor.model.heads import HEADS_DERIVED
 from advisor.model.spec import ModelSpec
 from advisor.recommend.budget import Budget, ServerCaches, host_over_bytes, server_caches
 from advisor.recommend.embedding import reads_at_once
-from advisor.recommend.policy import Policy
+from advisor.recommend.policy import Intent, Policy
 from advisor.recommend.recommendation import Note
 from advisor.recommend.warn_devices import device_warnings
 from advisor.recommend.words import pace_text
@@ -27,8 +27,9 @@ def warnings(
     budget: Budget,
     speed: Speed,
     policy: Policy,
+    intent: Intent | None = None,
 ) -> list[Note]:
-    """Warnings for one plan, the gravest first."""
+    """Warnings for one plan, the gravest first; `intent`: what its settings were chosen for."""
     settings = plan.settings
     notes = []
     if plan.refused:
@@ -80,7 +81,7 @@ def warnings(
         )
     notes += device_warnings(spec, engine, plan, budget)
     if spec.answers:
-        notes += _offload_warnings(spec, plan, policy, speed)
+        notes += _offload_warnings(spec, plan, policy, speed, intent)
     elif reads_at_once(spec) and settings.n_ubatch < settings.n_ctx_seq:
         text = (
             f"A text of more than {settings.n_ubatch:,} tokens is refused, since it is read at once; "
@@ -167,7 +168,9 @@ def _slots_note(engine: EngineSpec, plan: MemoryPlan) -> Note:
     return Note("context_divided", f"{text}.")
 
 
-def _offload_warnings(spec: ModelSpec, plan: MemoryPlan, policy: Policy, speed: Speed) -> list[Note]:
+def _offload_warnings(
+    spec: ModelSpec, plan: MemoryPlan, policy: Policy, speed: Speed, intent: Intent | None
+) -> list[Note]:
     notes = []
     total = sum(plan.read_device_bytes) + plan.read_host_bytes
     share = plan.read_host_bytes / total if total else 0.0
@@ -184,11 +187,9 @@ def _offload_warnings(spec: ModelSpec, plan: MemoryPlan, policy: Policy, speed: 
         )
     pace = pace_text(speed)
     if speed.decode_tokens_per_s.value < policy.warnings["slow_tokens_per_s"] and speed.bound_by != "disk":
-        notes.append(
-            Note(
-                "slow",
-                f"{pace[0].upper()}{pace[1:]} is slower than reading.",
-                "policy.toml: warnings.slow_tokens_per_s",
-            )
-        )
+        text = f"{pace[0].upper()}{pace[1:]} is slower than people read."
+        if intent is not None and 0 < intent.least_tokens_per_s <= speed.decode_tokens_per_s.value:
+            least = f"{intent.least_tokens_per_s:g} token{'s' if intent.least_tokens_per_s != 1 else ''}/s"
+            text += f" For {intent.name} all counts from {least} on; --min-tps asks for more."
+        notes.append(Note("slow", text, "policy.toml: warnings.slow_tokens_per_s"))
     return notes

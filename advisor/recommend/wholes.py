@@ -45,3 +45,11 @@ def no_cheaper(search: Search, border: Border, longest: int, below: float) -> bo
     n_ctx = border.judged.plan.settings.n_ctx
     more = search.lack(min(int(n_ctx * _SKETCHED_SHORT), longest)) / search.lack(n_ctx)
     return search.cost(border.judged) * more >= below
+
+
+def on_cpu(search: Search, pair: tuple[str, str]) -> Judged | None:
+    """Nothing on a GPU."""
+    if search.wishes.pinned.n_gpu_layers not in (None, 0):
+        return None
+    request = search.base._replace(n_gpu_layers=0, cache_type_k=pair[0], cache_type_v=pair[1])
+    return search.longest(request, search.floor, search.longest_in_ram)

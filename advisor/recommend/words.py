@@ -18,10 +18,13 @@ def cache_name(judged: Judged) -> str:
 
 
 def layers_text(spec: ModelSpec, judged: Judged) -> str:
-    """Where the layers live, in words: all 33 layers on the GPU, 24 of 41 layers on the GPU, the CPU alone."""
+    """Where the layers live, in words: all 33 layers on the GPU, 24 of 41 layers on the GPU, the CPU alone.
+
+    A GPU that holds no layer may still compute prompts, see `reads_on_gpu`.
+    """
     settings, every = judged.plan.settings, spec.n_layer_all + 1
     if not judged.plan.devices or settings.n_gpu_layers == 0:
-        return "the CPU alone"
+        return reads_on_gpu(spec, judged) or "the CPU alone"
     where = gpus_text(judged)
     text = (
         f"all {every} layers on {where}"
@@ -29,6 +32,14 @@ def layers_text(spec: ModelSpec, judged: Judged) -> str:
         else (f"{settings.n_gpu_layers} of {every} layers on {where}")
     )
     return text + experts_text(judged)
+
+
+def reads_on_gpu(spec: ModelSpec, judged: Judged) -> str:
+    """Where no layer lies on a GPU that still computes prompts, with weights copied to it for each batch; else ""."""
+    if not any(device.compute.high for device in judged.plan.devices) or not judged.plan.settings.op_offload:
+        return ""
+    what = "prompts" if spec.answers else "texts"
+    return f"the weights in system memory, {what} computed on {gpus_text(judged)}"
 
 
 def n_gpus_used(judged: Judged) -> int:
@@ -89,6 +100,11 @@ def saved_on(device: str) -> str:
 def pace_text(speed: Speed) -> str:
     """How fast it answers: about 43 tokens/s, about 1.2 seconds a token."""
     return pace_of(speed.decode_tokens_per_s.value)
+
+
+def use_rate(spec: ModelSpec, speed: Speed) -> float:
+    """Tokens/s as the model is used: answering, or reading where it only embeds."""
+    return (speed.decode_tokens_per_s if spec.answers else speed.prefill_tokens_per_s).value
 
 
 def pace_of(rate: float) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,28 @@ def test_a_decoder_that_pools_embeds(tmp_path: Path, pooling: int, in_pieces: bo
     found = document("recommend", tmp_path / "e.json", "--gpu", "cuda:24GiB", "--ram", "32GiB", "-c", 4096)
     assert "--embeddings" in found["command"]
     assert found["settings"]["n_ubatch"] == (512 if in_pieces else 4096)
+
+
+@pytest.mark.parametrize("name", ["gemma-embedding", "bert-large"])
+def test_no_rung_of_the_explanation_changes_nothing(name: str) -> None:
+    rungs = document("recommend", zoo(name), *CARD, "--explain")["explain"]["rungs"]
+    assert rungs
+    for before, after in pairwise(rungs):
+        assert before["settings"] != after["settings"]
+    assert not [rung for rung in rungs if "micro-batch" in rung["text"]]
+
+
+def test_where_it_lies_and_how_fast_it_is_are_one_truth() -> None:
+    """-ngl 0: ggml still computes batches of 32 tokens and more on the GPU, from weights that it copies there."""
+    given = ("estimate", zoo("gemma-embedding"), *CARD, "-np", 1, "-ngl", 0)
+    offloaded, alone = (document(*given, *more) for more in ((), ("--no-op-offload",)))
+    assert "the weights in system memory, texts computed on the GPU" in ask(*given).flat
+    assert offloaded["devices"][0]["planned_bytes"] > 0
+    assert "Embeds with the CPU alone" in ask(*given, "--no-op-offload").flat
+    rates = [found["speed"]["prefill_tokens_per_s"]["value"] for found in (offloaded, alone)]
+    assert rates[0] > 10 * rates[1]
+
+
+def test_a_smaller_quantization_is_compared_by_how_fast_it_reads() -> None:
+    found = document("recommend", zoo("gemma-embedding"), *CARD, "-ngl", 0)
+    assert "smaller_quantization_faster" not in str(found["warnings"])  # it reads hardly faster

@@ -12,7 +12,16 @@ from advisor.recommend.budget import make_budget
 from advisor.recommend.cards import recommend_on
 from advisor.recommend.evaluate import Evaluator
 from advisor.recommend.search import Wishes
-from advisor.recommend.siblings import Sibling, best_of, better_note, chosen_notes, dearer_text, loss_factor, sibling_of
+from advisor.recommend.siblings import (
+    Sibling,
+    best_of,
+    better_note,
+    chosen_notes,
+    dearer_text,
+    loss_factor,
+    lost_why,
+    sibling_of,
+)
 from advisor.settings import RequestedSettings
 from advisor.speed import SpeedModel
 from tests.tools.cells import engine, spec
@@ -139,7 +148,30 @@ def test_equal_files_are_no_better():
 
 
 @pytest.mark.parametrize(
-    ("ratio", "text"), [(1.236, "24 % dearer"), (2.25, "2.2 times as dear"), (1239.2, "1,239 times as dear")]
+    ("ratio", "text"), [(1.236, "24 % dearer"), (2.25, "2.2 times as dear"), (1239.2, "more than ten times as dear")]
 )
 def test_a_cost_beside_another(ratio, text):
     assert dearer_text(ratio) == text
+
+
+def test_a_speed_asked_for_is_the_reason_and_no_multiple():
+    """The cost of what is too slow is multiplied to make it last: that is no figure for a person."""
+    best, other = (judged("exaone4-32b", name, 24, "balanced") for name in ("Q4_K_M", "Q8_0"))
+    slow = other._replace(least_tokens_per_s=30.0, asked=True, cost=other.cost * 1000)
+    best = best._replace(least_tokens_per_s=30.0, asked=True)
+    text = lost_why(slow, best)
+    assert f"about {slow.answer.speed.decode_tokens_per_s.value:.1f} tokens/s, below the 30 tokens/s asked for" in text
+    assert "dear" not in text
+    assert "dear" in lost_why(other, judged("exaone4-32b", "Q4_K_M", 24, "balanced"))
+
+
+def test_a_context_is_told_with_its_cache_where_that_is_another():
+    best, other = (judged("exaone4-32b", name, 24, "balanced") for name in ("Q4_K_M", "Q8_0"))
+    settings = best.answer.chosen.plan.settings
+    mine = best.answer.chosen._replace(plan=best.answer.chosen.plan._replace(
+        settings=settings._replace(cache_type_k="f16", cache_type_v="f16", n_ctx_seq=131072)))  # fmt: skip
+    smaller = other.answer.chosen._replace(plan=other.answer.chosen.plan._replace(
+        settings=settings._replace(cache_type_k="q8_0", cache_type_v="q8_0", n_ctx=8192, n_ctx_seq=8192)))  # fmt: skip
+    pair = [one._replace(answer=one.answer._replace(chosen=chosen)) for one, chosen in ((best, mine), (other, smaller))]
+    assert "8,192 tokens in q8_0" in lost_why(pair[1], pair[0])
+    assert "8,192 tokens in" not in lost_why(pair[1], pair[0]._replace(answer=pair[1].answer))
