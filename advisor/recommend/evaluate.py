@@ -202,6 +202,12 @@ class Evaluator:
             for limit, plan in zip(self.budget.devices, judged.plan.devices, strict=True)
         ]
 
+    def dealt_anew(self, judged: Judged) -> RequestedSettings:
+        """The same with its layers dealt by what buffers were found to leave."""
+        settings = self._resolve(judged.request)
+        layers = self._planner.bytes_by_layer(settings)[max(self.spec.n_layer_all + 1 - settings.n_gpu_layers, 0) :]
+        return self._dealt(judged.request, settings, layers, self.room_beside(judged))
+
     def _dealt(
         self, request: RequestedSettings, settings: RunSettings, layers: Sequence[int], room: Sequence[int]
     ) -> RequestedSettings:

@@ -55,6 +55,9 @@ def _larger_batches(search: Search, best: Judged, least: float) -> list[Judged]:
             if search.cost(search.evaluator.least(request)) >= WORTH * least:
                 break
             judged = search.evaluator.judge(request) if search.may_fit(request) else None
+            deals = request.tensor_split is not None and search.wishes.pinned.tensor_split is None
+            if judged is not None and not judged.fits and deals:
+                judged = search.evaluator.judge(search.evaluator.dealt_anew(judged))
             if judged is not None and judged.fits:
                 found.append(judged)
                 least = min(least, search.cost(judged))
