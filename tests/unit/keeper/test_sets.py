@@ -12,8 +12,8 @@ from tests.unit.keeper.conftest import ROUTER, World, go, worker
 
 SWAP = 'format = "llama-swap"\npath = "~/swap/advisor.yaml"'
 DAILY = '[[set]]\nname = "daily"\nmodels = ["b.gguf", "a*"]'
-# each model takes all of the card that it gets
-LONG = '[defaults]\nintent = "context"\n[[model]]\nmatch = "*"\npins = { n-gpu-layers = "all" }'
+# each model takes all of the card that it gets; alone it could take half the micro-batch too, which sets do not try
+LONG = '[defaults]\nintent = "context"\n[[model]]\nmatch = "*"\npins = { n-gpu-layers = "all", ubatch-size = 512 }'
 GROUP = ("routing", "router", "settings", "groups", "daily")
 
 
