@@ -71,7 +71,9 @@ def recommend_on(
         return searches[devices]
 
     def searched(devices: tuple[Device, ...], *, whatever: bool = False) -> Team:
-        known = float("inf") if whatever else min((one.cost for one in tried), default=float("inf"))
+        # for context the last looks find what sketches did not, and they start from what was settled
+        all_of_it = whatever or intent.least_tokens_per_s
+        known = float("inf") if all_of_it else min((one.cost for one in tried), default=float("inf"))
         # of the whole machine something is told even where some of its cards do better
         found = search_on(devices).run(known, whatever=devices == host.devices)
         return Team(devices, search_on(devices), found)
