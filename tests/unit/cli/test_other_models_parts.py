@@ -30,7 +30,7 @@ CARD = ("--gpu", "cuda:24GiB", "--ram", "64GiB")
 def test_a_projector_of_another_width_is_refused(tmp_path: Path, model: str, kind: str, out: int, takes: str) -> None:
     eye = write_projector(tmp_path / "eye.gguf", kind, n_layer=8, out=out, merge=2 if kind.startswith("qwen") else 0)
     for verb in ("recommend", "estimate", "check"):
-        said = assert_one_sentence(advisor(verb, ZOO / f"{model}.json.gz", "--mmproj", eye, *CARD), 1)
+        said = assert_one_sentence(advisor(verb, ZOO / f"{model}.json.gz", "--mmproj", eye, *CARD), 2)
         assert f"{16384 if kind.startswith('qwen') else out:,} values a token" in said
         assert f"takes {takes}, " in said
 
@@ -96,7 +96,7 @@ def tiny(path: Path, texts: list[str], tokenizer: dict[str, tuple[str, object]])
 )
 def test_a_draft_model_with_another_vocabulary_is_refused(tmp_path, texts, tokenizer, words):
     model, draft = tiny(tmp_path / "m.gguf", TEXTS, SPM), tiny(tmp_path / "d.gguf", texts, tokenizer)
-    said = assert_one_sentence(advisor("recommend", model, "-md", draft, *CARD), 1)
+    said = assert_one_sentence(advisor("recommend", model, "-md", draft, *CARD), 2)
     assert words in said
     assert "give a draft model of the same family" in said
 
