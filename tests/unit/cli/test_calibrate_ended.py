@@ -25,7 +25,9 @@ def test_it_is_ended_while_an_engine_runs(tmp_path, number):
     engine.write_text(engine.read_text().replace("        depth = 1", "        time.sleep(60)\n        depth = 1"))
     command = [sys.executable, "-m", "advisor", "calibrate", "--engine-binary", str(engine)]
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
-    with subprocess.Popen(command, env=environ, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, env=environ, cwd=tmp_path, stderr=subprocess.PIPE, text=True, preexec_fn=heed_hangups
+    ) as process:
         try:
             wait(lambda: starts.exists() and starts.read_text().endswith("\n"))
             pid, words, _ = json.loads(starts.read_text())
@@ -42,6 +44,11 @@ def test_it_is_ended_while_an_engine_runs(tmp_path, number):
         assert (process.returncode, err.strip()) == (130, "advisor: stopped.")
     else:
         model.parent.rmdir()
+
+
+def heed_hangups() -> None:
+    """Under nohup they are ignored, and so they are by every child."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def wait(done: Callable[[], bool]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -101,13 +102,18 @@ def test_a_thousand_models_take_no_time():
     words = "".join(f"      --option-{number} {number}\n" for number in range(12))
     entry = f'  m{{}}:\n    cmd: |-\n{words}    description: "{"x " * 40}"\n    metadata: {{{{managed_by: advisor}}}}\n'
     text = "models:\n" + "".join(entry.format(number) for number in range(1000))
-    begun = time.process_time()
     found = simple(text)
-    quick, begun = time.process_time() - begun, time.process_time()
     assert found is not None
     assert len(found.data["models"]) == 1000
-    by_ruamel(text)
-    assert quick < (time.process_time() - begun) / 3
+    quick, whole = (min(_spent(reader, text) for _ in range(3)) for reader in (simple, by_ruamel))
+    assert quick < whole / 3
+
+
+def _spent(reader: Callable[[str], object], text: str) -> float:
+    """CPU seconds; the best of some, since a collection of garbage may fall into one."""
+    begun = time.process_time()
+    reader(text)
+    return time.process_time() - begun
 
 
 def test_one_spelling_that_cannot_come_back_takes_no_other_with_it():
