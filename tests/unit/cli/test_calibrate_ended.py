@@ -26,7 +26,7 @@ def test_it_is_ended_while_an_engine_runs(tmp_path, number):
     command = [sys.executable, "-m", "advisor", "calibrate", "--engine-binary", str(engine)]
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
     with subprocess.Popen(
-        command, env=environ, cwd=tmp_path, stderr=subprocess.PIPE, text=True, preexec_fn=heed_hangups
+        command, env=environ, cwd=tmp_path, stderr=subprocess.PIPE, text=True, preexec_fn=heed_signals
     ) as process:
         try:
             wait(lambda: starts.exists() and starts.read_text().endswith("\n"))
@@ -46,9 +46,10 @@ def test_it_is_ended_while_an_engine_runs(tmp_path, number):
         model.parent.rmdir()
 
 
-def heed_hangups() -> None:
-    """Under nohup they are ignored, and so they are by every child."""
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+def heed_signals() -> None:
+    """Under nohup and in the background of a script some are ignored, and so they are by every child."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def wait(done: Callable[[], bool]) -> None:
