@@ -98,9 +98,12 @@ class Evaluator:
 
     def on(self, host: HostSnapshot, budget: Budget) -> "Evaluator":
         """What judges the same model on the same GPUs with other memory."""
-        return Evaluator(
+        other = Evaluator(
             self.spec, host, self.engine, budget, self._speed, self._tool, self._beside, self._overheads, self
         )
+        other._planner.share(self._planner)
+        other._expert_kinds, other._slow_rows = self._expert_kinds, self._slow_rows
+        return other
 
     def judge(self, request: RequestedSettings) -> Judged:
         """Plan `request` and hold it against the budget."""
