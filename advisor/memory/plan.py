@@ -36,8 +36,8 @@ class Planner:
     ) -> None:  # fmt: skip
         """`beside`: files loaded with the model; `overheads`: observed overhead bytes by (backend, device name).
 
-        `like`: of the same model, to share what does not depend on the devices' memory; it may be in another
-        quantization, on the same devices.
+        `like`: of the same model, in this or another quantization, on devices that differ in memory at most: what
+        does not depend on that is shared.
         """
         self._beside = beside
         self._extras: ExtrasPlanner | None = None
@@ -244,11 +244,10 @@ class Planner:
         only = min(settings.main_gpu, len(self._devices) - 1)
         planner = self._alone.get(only)
         if planner is None:
-            planner = Planner(
+            planner = self._alone[only] = Planner(
                 self._spec, self._engine, [self._devices[only]], server=self._server,
                 beside=self._beside, overheads=self._overheads,
             )  # fmt: skip
-            self._alone[only] = planner
         plan = planner.plan(settings, exact=exact, compute=compute)
         nothing = Interval(0, 0, 0)
         devices = [DevicePlan(device.id, 0, 0, nothing, 0, None, 0, False) for device in self._devices]

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from advisor.recommend.cache_notes import offered_notes, pair_note, safety_notes
 from advisor.recommend.contexts import context_table
 from advisor.recommend.evaluate import Evaluator, Judged
-from advisor.recommend.explain import alternatives, fixes, quantization_fix, reasons, rejected, summarize, verdict_of
+from advisor.recommend.explain import alternatives, reasons, rejected, summarize, verdict_of
 from advisor.recommend.policy import Intent, Policy
-from advisor.recommend.recommendation import Note, Recommendation
+from advisor.recommend.recommendation import Fix, Note, Recommendation
 from advisor.recommend.search import Found, Ranked, Search, Wishes
 from advisor.recommend.solve import Border, on_devices, settle, sketch_border
 from advisor.recommend.warn import warnings
@@ -67,7 +67,11 @@ def recommend_found(
 
         smaller = smaller_quantizations(wide, best, fits, quants())
         notes = [*smaller_notes(wide, smaller, best), *notes]
-    changes = fixes(search, best.judged, verdict, contexts, enough_alone(smaller, fits) if smaller else ())
+    changes: list[Fix] = []
+    if verdict != "full":
+        from advisor.recommend.fixes import fixes
+
+        changes = fixes(search, best.judged, verdict, contexts, enough_alone(smaller, fits) if smaller else ())
     if beyond_memory(evaluator, best):
         from advisor.recommend.overflow import overflow_notes
 
@@ -84,6 +88,7 @@ def recommend_found(
 
         notes.insert(0, too_slow(search, best))
         if quants is not None and evaluator.spec.answers:
+            from advisor.recommend.fixes import quantization_fix
             from advisor.recommend.smaller import quick_enough
 
             quick = quick_enough(wide, best, quants())
