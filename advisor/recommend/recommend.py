@@ -153,7 +153,8 @@ def nearest_miss(search: Search) -> Judged:
             if border is None:
                 continue
             refused, _, _ = _off(border.judged)
-            more = search.evaluator.least(border.make(min(border.at + 1, border.high)))  # should the sketch be wrong
+            next_ = border.make(min(border.at + 1, border.high))  # should the sketch be wrong
+            more = search.evaluator.least(border.judged.request if search.evaluator.far_over(next_) else next_)
             host = sum(short.over_bytes for short in more.shorts if short.device == "host")
             open_.append(((refused, False, host), len(open_), partial(settle, search.evaluator, border, on_devices)))
     best: tuple[tuple[bool, bool, int], int, Judged] | None = None
