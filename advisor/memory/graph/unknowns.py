@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from advisor.memory.graph.alloc import Trace
 from advisor.memory.graph.sched import Traced
+from advisor.memory.graph.tensor import BLOCK
 from advisor.records import NamedTuple
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ def left_open(h: Hyper, s: GraphSettings) -> GraphSettings | None:
         return None
     if h.style.family == "dsa" and s.n_ctx_seq < h.whole("attention.indexer.top_k"):
         return None
+    if (s.flash == "off" or h.style.flash_never) and (BLOCK[s.type_k] > 1 or BLOCK[s.type_v] > 1):
+        return None  # turned values have rows as long as the context, which a backend pads to a multiple of its own
     # a context that its window does not shorten is one as if there was none
     whole = s.swa_full or s.n_ctx_seq <= h.window * (s.n_seq if s.unified else 1) + s.n_ubatch
     opened = s._replace(n_ctx=_CONTEXT * (1 if s.unified else s.n_seq), n_ctx_seq=_CONTEXT, swa_full=whole)
