@@ -80,11 +80,11 @@ def quantization_fix(search: Search, one: Smaller) -> Fix:
 
 
 def _shorter_contexts(contexts: ContextTable, cache_type: str, n_ctx: int, slots: int) -> list[int]:
-    """The longest context that fits with everything on the GPU; where none does, a short one to compare."""
+    """The longest context that fits with everything on the GPU; where none does, two short ones to compare."""
     row = next((row for row in contexts.rows if row.cache_type == cache_type), None)
     if row is not None and row.max_n_ctx and contexts.basis.startswith(WHOLE) and row.max_n_ctx >= 4096:
         return [row.max_n_ctx * slots] if row.max_n_ctx * slots < n_ctx else []
-    return [4096] if n_ctx > 4096 else []
+    return [shorter for shorter in (8192, 4096) if shorter < n_ctx]
 
 
 def _need_at(judged: Judged, place: str) -> int:
