@@ -14,8 +14,6 @@ from advisor.memory.graph import CPU, GraphPlacement, GraphSettings
 from advisor.records import NamedTuple
 
 _FAR = 4
-_CLOSE = 2  # times a context: what is known there is as good as what can be read off
-_LONG = 98304
 _GRID = 2048  # the contexts that are read off: this, four times as much, and so on
 _NEAR = 8  # parts more or less on the devices for which one placement stands
 _F16 = BY_NAME["f16"].id
@@ -99,6 +97,7 @@ class Anchors:
     def __init__(self, readable: Readable | None = None) -> None:
         """`readable`: what can be read off graphs that were built for other settings, None = nothing."""
         self._readable = readable
+        self.far_apart = False  # contexts are, so that one says little of another and it pays to read off more
         self._by_context: dict[tuple[object, ...], list[tuple[int, Sizes]]] = {}
         self._by_placement: dict[tuple[object, ...], list[tuple[int, int, Sizes]]] = {}
         self._by_devices: dict[tuple[object, ...], list[tuple[frozenset[int], int, Sizes]]] = {}
@@ -118,12 +117,7 @@ class Anchors:
 
     def guess(self, settings: GraphSettings, placement: GraphPlacement) -> Sizes | None:
         """The buffers between or beside known ones, None when nothing comparable is known."""
-        found = self._guess(settings, placement, _CLOSE)
-        if found is not None:
-            return found
-        line = None
-        if self._readable is not None and settings.n_ctx_seq >= _LONG:
-            line = self._readable.line(settings, placement)
+        line = self._readable.line(settings, placement) if self._readable is not None and self.far_apart else None
         if line is not None:
             return self._beside(line, settings, placement)
         found = self._guess(settings, placement)
@@ -145,22 +139,22 @@ class Anchors:
         there = line.at(known_at)
         return tuple([max(a + b - c, b // 4) for a, b, c in zip(here, sizes, there, strict=True)])
 
-    def _guess(self, settings: GraphSettings, placement: GraphPlacement, far: float = _FAR) -> Sizes | None:
+    def _guess(self, settings: GraphSettings, placement: GraphPlacement) -> Sizes | None:
         line = self._by_context.get(_context_key(settings, placement), [])
         at = settings.n_ctx_seq
         if len(line) > 1:
             above = min(max(bisect_left(line, (at, ())), 1), len(line) - 1)
             (x0, low), (x1, high) = line[above - 1], line[above]
             return tuple(a + (b - a) * (at - x0) // (x1 - x0) for a, b in zip(low, high, strict=True))
-        if line and _close(at, line[0][0], far):
+        if line and _close(at, line[0][0]):
             return _grown(line[0][1], settings, at - line[0][0])
         near = self._by_placement.get(_placement_key(settings, placement))
         if near:
             count = _on_devices(placement)
             _, known_at, sizes = min(near, key=lambda entry: (abs(entry[1] - at), abs(entry[0] - count)))
-            if _close(at, known_at, far):
+            if _close(at, known_at):
                 return _grown(sizes, settings, at - known_at)
-        return self._of_fewer_devices(settings, placement) if far == _FAR else None
+        return self._of_fewer_devices(settings, placement)
 
     def _of_fewer_devices(self, settings: GraphSettings, placement: GraphPlacement) -> Sizes | None:
         """Some devices left empty that are not where something is known: the others hardly need anything else.
@@ -244,9 +238,9 @@ def _grown(sizes: Sizes, settings: GraphSettings, more_tokens: int) -> Sizes:
     return tuple(max(size + grown, size // 4) for size in sizes)
 
 
-def _close(n_ctx: int, known: int, far: float = _FAR) -> bool:
+def _close(n_ctx: int, known: int) -> bool:
     """Whether a buffer at one context says something of another: where the mask grows past a hole it takes a leap."""
-    return known < far * n_ctx and n_ctx < far * known
+    return known < _FAR * n_ctx and n_ctx < _FAR * known
 
 
 def _on_devices(placement: GraphPlacement) -> int:

@@ -137,6 +137,10 @@ class ComputeModel:
         """How many answers were worked out; as long as it is the same, so are interpolated ones."""
         return len(self._known)
 
+    def look_far(self, far_apart: bool) -> None:
+        """Whether contexts far apart are sketched, see `Anchors`."""
+        self._anchors.far_apart = far_apart
+
     def can_guess(self, settings: RunSettings, placement: Sequence[int], overrides: Overrides) -> bool:
         """Whether an inexact answer needs no new graph."""
         key = self.values(settings, placement, overrides)

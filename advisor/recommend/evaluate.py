@@ -62,11 +62,16 @@ class Evaluator:
         self._least: dict[RequestedSettings, Judged] = {}
         self._drawn: dict[RequestedSettings, tuple[int, Judged]] = {}
         self._shared_out: dict[RequestedSettings, RequestedSettings] = {}
+        self._dealt_out: set[RequestedSettings] = set()
         self._resolved: dict[RequestedSettings, RunSettings] = {}
         self._room: dict[tuple[RequestedSettings, tuple[bool, ...]], list[int]] = {}
         self._expert_kinds: Mapping[int, tuple[str, ...]] | None = None
         self._n_sketched = 0
         self._slow_rows: tuple[CacheRow, ...] = ()
+
+    def look_far(self, far_apart: bool) -> None:
+        """Whether contexts far apart are sketched: more is read off for them."""
+        self._planner.compute.look_far(far_apart)
 
     def know(self, rows: Sequence[CacheRow]) -> None:
         """What is known of cache types with this model on these GPUs: speeds carry attention on the CPU."""
@@ -149,9 +154,14 @@ class Evaluator:
         return known
 
     def spare(self, judged: Judged, *, host: bool) -> int:
-        """Bytes left in the fullest GPU, and with `host` in system memory if that is fuller; negative = over."""
-        limits = zip(self.budget.devices, judged.plan.devices, strict=True)
+        """Bytes left in the fullest GPU, and with `host` in system memory if that is fuller; negative = over.
+
+        Where layers were dealt to several GPUs that all hold theirs: in these and the others together.
+        """
+        limits = list(zip(self.budget.devices, judged.plan.devices, strict=True))
         spare = [limit.usable_bytes - plan.planned_bytes for limit, plan in limits if plan.planned_bytes]
+        if judged.request in self._dealt_out and min(spare, default=0) > 0:
+            spare = [sum([limit.usable_bytes - plan.planned_bytes for limit, plan in limits])]
         if host:
             spare.append(-host_over_bytes(judged.plan, self.budget))
         return min(spare, default=0)
@@ -168,6 +178,7 @@ class Evaluator:
         dealt = self._shared_out.get(request)
         if dealt is None:
             dealt = self._shared_out[request] = self._share_out(request)
+            self._dealt_out.add(dealt)
         return dealt
 
     def dealt_without_buffers(self, request: RequestedSettings) -> RequestedSettings:
