@@ -15,6 +15,7 @@ from advisor.records import NamedTuple
 
 _FAR = 4
 _GRID = 2048  # the contexts that are read off: this, four times as much, and so on
+_SHORT = 1024  # and this much below the upper one, for how it grows there
 _NEAR = 8  # parts more or less on the devices for which one placement stands
 _F16 = BY_NAME["f16"].id
 
@@ -41,7 +42,10 @@ class Readable:
                 built.append((count, placement))
 
     def line(self, settings: GraphSettings, placement: GraphPlacement) -> "Line | None":
-        """Two contexts at which the buffers of much the same placement were read off, best one on either side."""
+        """What contexts around this one, that were read off, say of much the same placement.
+
+        A buffer is its widest moment: below some context one that grows by the mask alone, above it another.
+        """
         opened = self._opened(settings)
         built = self._built.get(_alike(opened, placement)) if opened is not None else None
         if not built:
@@ -52,9 +56,9 @@ class Readable:
         at, low = settings.n_ctx_seq, _GRID
         while low * _FAR <= at:
             low *= _FAR
-        slope = 2 * min(settings.n_ubatch, settings.n_ctx)
+        slope = (4 if settings.flash == "off" else 2) * min(settings.n_ubatch, settings.n_ctx)
         for first in (low, low * _FAR, low // _FAR):
-            points = (first, first * _FAR, first * _FAR - 1024)
+            points = (first, first * _FAR, first * _FAR - _SHORT)
             ends = [settings._replace(n_ctx=n * (settings.n_ctx // at), n_ctx_seq=n) for n in points]
             if all(self._opened(end) == opened for end in ends):
                 for end in ends[:2]:
@@ -65,13 +69,13 @@ class Readable:
                 if any(y - x != slope * first * (_FAR - 1) for x, y in zip(a, b, strict=True)):
                     if points[2] not in known:
                         known[points[2]] = self._read(ends[2], near)
-                    steps = [(y - x) // 1024 for x, y in zip(known[points[2]], b, strict=True)]
+                    steps = [(y - x) // _SHORT for x, y in zip(known[points[2]], b, strict=True)]
                 return Line(first, a, first * _FAR, b, slope, steps)
         return None
 
 
 class Line(NamedTuple):
-    """Buffers at two contexts."""
+    """Buffers at two contexts; `slope`: bytes a token above the lower one, `steps`: below the upper one, per place."""
 
     low: int
     at_low: Sizes
@@ -81,14 +85,15 @@ class Line(NamedTuple):
     steps: list[int]
 
     def at(self, n_ctx: int) -> Sizes:
-        """Between them, or on the straight beyond."""
+        """Between or beyond them."""
         up, down = n_ctx - self.low, self.high - n_ctx
-        return tuple(
-            [
-                min(max(a + self.slope * up, b - step * down), max(b, a)) if a else a
-                for a, b, step in zip(self.at_low, self.at_high, self.steps, strict=True)
-            ]
-        )
+        sizes = [
+            max(a + self.slope * up, b - step * down) if a else 0
+            for a, b, step in zip(self.at_low, self.at_high, self.steps, strict=True)
+        ]
+        if down < 0:
+            return tuple(sizes)
+        return tuple([min(size, max(a, b)) for size, a, b in zip(sizes, self.at_low, self.at_high, strict=True)])
 
 
 class Anchors:
@@ -114,6 +119,10 @@ class Anchors:
         near.append((_on_devices(placement), settings.n_ctx_seq, sizes))
         alike = self._by_devices.setdefault(_devices_key(settings, placement), [])
         alike.append((frozenset(placement.layers), settings.n_ctx_seq, sizes))
+
+    def between(self, settings: GraphSettings, placement: GraphPlacement) -> Sizes | None:
+        """The buffers on a line, see `on_a_line`; None where known contexts do not leave only that."""
+        return self._guess(settings, placement) if self.on_a_line(settings, placement) else None
 
     def guess(self, settings: GraphSettings, placement: GraphPlacement) -> Sizes | None:
         """The buffers between or beside known ones, None when nothing comparable is known."""

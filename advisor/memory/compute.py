@@ -119,8 +119,8 @@ class ComputeModel:
             return self._like.buffers(settings, placement, overrides, exact=exact)
         key = self.values(settings, placement, overrides)
         known = self._known.get(key)
-        if known is None and (not exact or self._anchors.on_a_line(*key)):
-            known = self._anchors.guess(*key)
+        if known is None:
+            known = self._anchors.between(*key) if exact else self._anchors.guess(*key)
         if known is None:
             known = self._work_out(*key, settings, placement)
             self._known[key] = known
