@@ -64,3 +64,16 @@ def test_room_is_what_buffers_leave_on_the_cards_that_get_layers():
         splits[n_ctx] = judged.request.tensor_split
     assert any(0 in split for split in splits.values())
     assert any(0 not in split for split in splits.values())
+
+
+@pytest.mark.parametrize(("model", "cache_type", "n_ubatch"), CASES)
+def test_what_was_judged_is_exact_whatever_was_sketched_before(model, cache_type, n_ubatch):
+    search = search_on(model, "context")
+    whole = search.base._replace(
+        n_gpu_layers=search.spec.n_layer_all + 1, cache_type_k=cache_type, cache_type_v=cache_type, n_ubatch=n_ubatch
+    )
+    search.longest(whole, search.floor, search.ceiling)
+    for n_ctx in (8192, 9216, 10240, 16384, 40960, 131072):
+        judged = search.judge(whole._replace(n_ctx=n_ctx))
+        alone = search_on(model, "context").evaluator.judge(judged.request)
+        assert [device.compute for device in judged.plan.devices] == [device.compute for device in alone.plan.devices]
