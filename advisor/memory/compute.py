@@ -92,7 +92,8 @@ class ComputeModel:
             if plain is not None:
                 return plain
         key = (graph_settings._replace(n_ctx=0, n_ctx_seq=0), graph_placement)
-        alike = (key[0], frozenset(graph_placement.layers), bool(graph_placement.overrides))
+        # the output alone on a GPU has no attention there
+        alike = (key[0], frozenset(graph_placement.layers[:-1]), bool(graph_placement.overrides))
         known = self._flash.get(key)
         if known is None and (not exact or settings.flash_attn == "on"):
             known = self._flash.get(alike)

@@ -67,7 +67,7 @@ def _larger_batches(search: Search, best: Judged, least: float) -> list[Judged]:
 
 def _longer(search: Search, best: Judged, least: float) -> list[Judged]:
     """A part less on the GPUs, with the longest context beside it: where sketches thought that it ends sooner."""
-    if search.wishes.pinned.n_ctx is not None or best.plan.settings.n_ctx >= search.unasked:
+    if search.wishes.pinned.n_ctx is not None or best.plan.settings.n_ctx >= search.unasked_of(best.request):
         return []
     chain, at = _part_of(search, best, best.request.n_ubatch)
     if at is None or at <= chain.low:

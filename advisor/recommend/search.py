@@ -91,6 +91,10 @@ class Search:
         in_ram = pinned.n_gpu_layers == 0 or pinned.kv_offload is False or not self.evaluator.host.devices
         return self.longest_in_ram if in_ram else max(self.ceiling, self.floor)
 
+    def unasked_of(self, request: RequestedSettings) -> int:
+        """The same of one request: with no block on a GPU the whole cache lies in system memory."""
+        return self.unasked if request.n_gpu_layers != 1 else min(self.unasked, self.longest_in_ram)
+
     @property
     def longest_in_ram(self) -> int:
         """The same of a cache in system memory, which is shared with everything else: the comfortable one."""

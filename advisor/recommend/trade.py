@@ -117,15 +117,17 @@ class Trades:
         """The trade of a part, which counts as one where it fits."""
         search, key = self._search, (group, part)
         chain = search.chain(group.pair, self._floor, group.n_ubatch)
-        if self._floor == self._ceiling:
-            request = search.shared(chain.make(part))
+        asked = chain.make(part)
+        ceiling = min(self._ceiling, search.unasked_of(asked)) if self._floor < self._ceiling else self._ceiling
+        if self._floor >= ceiling:
+            request = search.shared(asked)
             border = Border(_always(request), 0, 0, 0, self._evaluator.sketch(request))
         else:
-            border = search.context_border(chain.make(part), self._floor, self._ceiling, self._reach, near_n_ctx)
+            border = search.context_border(asked, self._floor, ceiling, min(self._reach, ceiling), near_n_ctx)
         longest, by_host = border.judged.plan.settings.n_ctx, self._by_host(border)
         quick = quick_n_ctx(search, border.judged.request, self._floor, longest)
         if quick < longest:
-            border = search.context_border(chain.make(part), self._floor, quick)
+            border = search.context_border(asked, self._floor, quick)
         trade = Trade(group, part, border, search.cost(border.judged), longest, by_host)
         if border.judged.fits:
             self._seen[key] = trade
@@ -178,15 +180,14 @@ class Trades:
             return False
         alike = Group(group.pair, None)
         known = sorted((trade for (of, _), trade in self._seen.items() if of == alike), key=lambda trade: trade.part)
-        first, last = self._ends[group.pair]
-        known = [trade for trade in known if trade.part >= first]
-        if not known or known[0].part != first or known[-1].part < last:
+        if not known or not known[0].part <= self._ends[group.pair][0] or known[-1].part < self._ends[group.pair][1]:
             return False
         costs = [self._fastest(trade, group.n_ubatch) for trade in known]
         bound = costs[0] * self._lack(self._longest(known[0]))
         for low, high, cost in zip(known, known[1:], costs[1:], strict=False):
             rises = low.by_host and high.by_host
-            bound = min(bound, cost * self._lack(self._longest(high if rises else low, rises=rises)))
+            longest = self._lack(self._longest(high if rises else low, rises=rises))
+            bound = min(bound, self._fastest(low, group.n_ubatch) * longest, cost * longest)
         if bound <= least * _CLOSE:
             return False
         self._push(bound, group)

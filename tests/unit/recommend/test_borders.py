@@ -6,7 +6,7 @@ import pytest
 
 from advisor.recommend.search import Search, Wishes
 from advisor.settings import RequestedSettings
-from tests.tools.machines import evaluator, policy
+from tests.tools.machines import advise, evaluator, machine, policy
 from tests.unit.recommend.test_lean import CARDS, host_of
 
 THREE = [CARDS["3090"], CARDS["3060"], (8, 448, 81.0)]  # 24 GB fast, 12 GB slow, 8 GB between
@@ -77,3 +77,19 @@ def test_what_was_judged_is_exact_whatever_was_sketched_before(model, cache_type
         judged = search.judge(whole._replace(n_ctx=n_ctx))
         alone = search_on(model, "context").evaluator.judge(judged.request)
         assert [device.compute for device in judged.plan.devices] == [device.compute for device in alone.plan.devices]
+
+
+def test_the_output_alone_on_a_card_has_no_attention_there():
+    """ds2's heads of 192 and 128 run no flash attention on the card, and do on the CPU: a sketch must know it, too."""
+    judge = evaluator("ds2-lite-old", machine(10))
+    some, output = (RequestedSettings(n_ctx=16384, n_gpu_layers=layers, n_parallel=1) for layers in (8, 1))
+    assert not judge.judge(some).plan.flash_attn
+    assert judge.sketch(output).plan.flash_attn
+    assert judge.judge(output).plan.flash_attn
+
+
+def test_a_cache_in_system_memory_alone_is_no_longer_than_comfortable_unasked():
+    answer = advise("ds2-lite-old", machine(10, ram_gib=64), intent="parallel:4")
+    settings = answer.chosen.plan.settings
+    assert settings.n_gpu_layers == 1
+    assert settings.n_ctx == 4 * policy().intent("parallel:4").comfortable_n_ctx
