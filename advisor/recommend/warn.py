@@ -163,9 +163,10 @@ def _slots_note(spec: ModelSpec, engine: EngineSpec, plan: MemoryPlan) -> Note:
         )
         return Note("context_shared", text)
     text = f"Each of {slots} slots gets {settings.n_ctx_seq:,} tokens of the {settings.n_ctx:,}, and no request more"
-    trained = spec.n_ctx_train or settings.n_ctx
-    if engine.program == "llama-server" and (spec.answers or settings.n_ctx <= trained):
+    if engine.program == "llama-server" and settings.n_ctx <= (spec.n_ctx_train or settings.n_ctx):
         text += f"; -kvu makes them one pool, and -np 1 leaves all {settings.n_ctx:,} to one"
+    elif engine.program == "llama-server" and spec.answers:  # more than the model was trained for is of no use to one
+        text += "; -kvu makes them one pool"
     return Note("context_divided", f"{text}.")
 
 

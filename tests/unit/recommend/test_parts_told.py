@@ -59,6 +59,9 @@ def test_texts_of_several_slots_are_not_read_at_once():
     assert "at a time" not in answer.summary
     (said,) = [note.text for note in answer.warnings if note.code == "context_divided"]
     assert "-np 1" not in said  # one text is no longer than the model was trained for
+    state = advise("mamba2-7b", machine(24), "parallel", n_parallel=8)  # every slot has what it was trained for
+    divided = next(note.text for note in state.warnings if note.code == "context_divided")
+    assert divided.endswith("; -kvu makes them one pool.")
     chat = advise("llama3-8b", machine(24), "parallel", n_parallel=8)
     assert "-np 1 leaves all" in next(note.text for note in chat.warnings if note.code == "context_divided")
 
