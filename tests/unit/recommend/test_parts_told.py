@@ -62,7 +62,7 @@ def test_texts_of_several_slots_are_not_read_at_once():
     state = advise("mamba2-7b", machine(24), "parallel", n_parallel=8)  # every slot has what it was trained for
     divided = next(note.text for note in state.warnings if note.code == "context_divided")
     assert divided.endswith("; -kvu makes them one pool.")
-    chat = advise("llama3-8b", machine(24), "parallel", n_parallel=8)
+    chat = advise("llama3-8b", machine(24), "parallel", n_parallel=8, n_ctx=65536)
     assert "-np 1 leaves all" in next(note.text for note in chat.warnings if note.code == "context_divided")
 
 
