@@ -15,6 +15,7 @@ _CLOSE = 1.002  # a sketch that was no further off than this told enough
 _REACH = 4  # times the comfortable context is as far as sketches look; what is settled may be longer
 _NEARLY = 5  # an alternative may be 1/32 shorter than need be
 _ALMOST = 0.95  # and dearer by so much than the best of its cache type
+_BELOW = 6  # parts that are planned exactly below a sketch that was too good, where the context is fixed
 _LOOKS = 3  # how often one cache type and micro-batch are sketched, each time beside more that is exact
 
 
@@ -215,10 +216,13 @@ class Trades:
         make, low, high, at, _ = trade.border
         border = sketch_border(self._evaluator, make, low, high, everywhere, at) if low < high else trade.border
         judged = settle(self._evaluator, border, everywhere)
+        if judged is None and self._floor == self._ceiling:
+            judged = self._below(trade)
         cost = self._search.cost(judged) if judged is not None else float("inf")
         self._best = min(self._best, cost)
         looks = self._looks[trade.group] = self._looks.get(trade.group, 1) + 1
-        close = trade.longest >= self._reach or trade.cost / _CLOSE < cost < trade.cost * _CLOSE
+        reached = judged is not None and trade.longest >= self._reach
+        close = reached or trade.cost / _CLOSE < cost < trade.cost * _CLOSE
         if not close and looks <= _LOOKS:
             self._open = [entry for entry in self._open if group_of(entry[2]) != trade.group]
             heapify(self._open)
@@ -226,6 +230,22 @@ class Trades:
         elif judged is not None and cost <= self._best and trade.part < self._last_part(trade.group):
             self._sketch(trade.group, trade.part + 1, judged.plan.settings.n_ctx)  # beside it sketches are best now
         return [judged] if judged is not None else []
+
+    def _below(self, trade: Trade) -> Judged | None:
+        """With the context that was asked for: the next part below a trade that fits, where its sketch was too good.
+
+        Sketches of other parts are as far off, and layers may have been dealt by buffers that are larger in truth.
+        """
+        chain = self._search.chain(trade.group.pair, self._floor, trade.group.n_ubatch)
+        by_wish = self._search.wishes.pinned.tensor_split is not None
+        for part in range(trade.part, max(trade.part - _BELOW, chain.low) - 1, -1):
+            judged = self._evaluator.judge(self._search.shared(chain.make(part)))
+            if not (judged.fits or judged.plan.refused or by_wish) and judged.request.tensor_split is not None:
+                judged = self._evaluator.judge(self._evaluator.dealt_anew(judged))  # by what buffers were found to be
+            self._done.add((trade.group, part))
+            if judged.fits:
+                return judged
+        return None
 
     def _last_part(self, group: Group) -> int:
         return self._search.chain(group.pair, self._floor, group.n_ubatch).high
