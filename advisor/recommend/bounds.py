@@ -45,7 +45,7 @@ def least_cost(search: Search, *, roughly: bool = False) -> float:
     pairs = search.cache_pairs()
     if not pairs:
         return float("inf")
-    contexts = _contexts(search)
+    contexts = context_steps(search)
     steps = [(contexts[0], contexts[-1])]
     if not roughly:
         steps = list(zip(contexts, (*contexts[1:], contexts[-1]), strict=True))
@@ -67,7 +67,7 @@ def least_cost(search: Search, *, roughly: bool = False) -> float:
     return found
 
 
-def _contexts(search: Search) -> list[int]:
+def context_steps(search: Search) -> list[int]:
     """From the shortest that may be chosen to the longest: doubling, in larger steps where little depends on it."""
     if search.wishes.pinned.n_ctx is not None:
         return [search.wishes.pinned.n_ctx or search.spec.n_ctx_train]

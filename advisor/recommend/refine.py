@@ -29,6 +29,11 @@ def refined(
 
         more = at_the_pace(search, ranked[0])
         ranked = search.rank([*(one.judged for one in ranked), *more]) if more else ranked
+    if ranked and kinds:
+        from advisor.recommend.with_experts import with_their_experts
+
+        more = with_their_experts(search, ranked[0].judged, min(ranked[0].cost, known_cost))
+        ranked = search.rank([*(one.judged for one in ranked), *more]) if more else ranked
     if ranked and kinds is not None:
         from advisor.recommend.finer import last_looks
 

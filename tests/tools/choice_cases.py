@@ -153,10 +153,10 @@ def beaten(answer: Answer, granularity: float) -> str | None:
     """A candidate of the grid that fits and costs less by more than `granularity`, None without one.
 
     The grid: sets of cards x contexts in steps of a quarter more x cache types x micro-batches x every number of layers
-    or expert blocks on the GPUs x ways to deal them: ours, the engine's, and ours with one or two layers moved to a
-    faster card. More on the GPUs costs less and needs more there, so of the last only the fewest that
-    would be cheaper enough are judged, and the next two. With every block on the CPU no context beyond the comfortable
-    one counts: everything else needs that memory too.
+    (experts with them, or before them) or of expert blocks on the GPUs x ways to deal them: ours, the engine's, and
+    ours with one or two layers moved to a faster card. More on the GPUs costs less and needs more there, so of the last
+    only the fewest that would be cheaper enough are judged, and the next two. With every block on the CPU no context
+    beyond the comfortable one counts: everything else needs that memory too.
     """
     limit = answer.cost * (1 - granularity)
     for search in _searches(answer.case):
@@ -188,7 +188,10 @@ def _chains(search: Search) -> Iterator[Chain]:
     for wished in (*contexts, search.ceiling):
         for pair in search.cache_pairs():
             for n_ubatch in (None, 1024, 2048):
-                yield search.chain(pair, wished, n_ubatch)
+                chain = search.chain(pair, wished, n_ubatch)
+                yield chain
+                if chain.experts:  # experts go with their layers
+                    yield chain._replace(experts=False, high=chain.n_blocks + 1)
 
 
 def _leaning(search: Search, request: RequestedSettings) -> Iterator[RequestedSettings]:
