@@ -12,7 +12,7 @@ from advisor.recommend.chain import Chain, chain_of
 from advisor.recommend.evaluate import Evaluator, Judged, cost, lack
 from advisor.recommend.policy import Intent, Policy
 from advisor.recommend.solve import Border, everywhere, on_devices, settle, sketch_border
-from advisor.recommend.wholes import larger_wholes, no_cheaper, on_cpu, whole_may_gain
+from advisor.recommend.wholes import larger_wholes, no_cheaper, on_cpu, smaller_wholes, whole_may_gain
 from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings
 from advisor.speed import Speed
@@ -270,6 +270,9 @@ class Search:
                 best = min(best, self.cost(whole))
                 full = full or whole.plan.settings.n_ctx >= self.comfortable
         for whole in larger_wholes(self, list(found), best):
+            keep(whole)
+            best = min(best, self.cost(whole))
+        for whole in smaller_wholes(self, list(found.values()), best) if not full else ():
             keep(whole)
             best = min(best, self.cost(whole))
         if not full and self.evaluator.host.devices:

@@ -38,6 +38,24 @@ def larger_wholes(search: Search, found: Sequence[RequestedSettings], best: floa
                 yield whole
 
 
+def smaller_wholes(search: Search, found: Sequence[Judged], best: float) -> Iterator[Judged]:
+    """What was found short of the comfortable context with half the micro-batch: its buffers leave room for more."""
+    usual = int(search.evaluator.engine.defaults["n_ubatch"])
+    for one in found:
+        n_ctx, devices = one.plan.settings.n_ctx, one.plan.devices
+        if n_ctx >= search.comfortable or one.request.n_ubatch is not None:
+            continue
+        pair = (one.request.cache_type_k or "", one.request.cache_type_v or "")
+        buffers, cache = (sum(n) for n in ([d.compute.high for d in devices], [d.cache_bytes for d in devices]))
+        longest = min(n_ctx + n_ctx * buffers // max(2 * cache, 1), search.unasked)  # half of them are left at least
+        least = search.cost(search.evaluator.least(one.request._replace(n_ubatch=usual // 2)))
+        if least * search.lack(longest) / search.lack(n_ctx) < WORTH * best:
+            whole = search.everything_on_gpu(pair, usual // 2, best)
+            if whole is not None and whole.fits:
+                best = min(best, search.cost(whole))
+                yield whole
+
+
 def no_cheaper(search: Search, border: Border, longest: int, below: float) -> bool:
     """Whether the context at a border costs no less than `below` even where sketches of a new micro-batch are off."""
     if not border.judged.fits:
