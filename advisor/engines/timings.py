@@ -113,7 +113,7 @@ MARKS = (
     b"loading model '",
 )  # fmt: skip
 _TASK = re.compile(r"\bid +(\d+) \| task +(\d+) \|")
-_EVAL = re.compile(r"eval time += +([\d.]+) ms / +(\d+) (tokens|runs)")
+_EVAL = re.compile(r"eval time += +(\d+(?:\.\d*)?) ms / +(\d+) (tokens|runs)")
 _RELEASED = re.compile(r"stop processing: n_tokens = (\d+)|n_past = (\d+)")
 _SYSTEM = re.compile(r"system[ _]info.*?n_threads[ =:]+(\d+).*?(?:/ (\d+)|total_threads = (\d+))")
 
@@ -199,7 +199,7 @@ class SpeedReader:
         match = _EVAL.search(line)
         if match is None or len(match[2]) > 9 or len(match[1]) > 15:
             return
-        count, seconds = int(match[2]), float(match[1]) / 1000 if match[1].count(".") < 2 else 0.0
+        count, seconds = int(match[2]), float(match[1]) / 1000
         task = self.tasks.get(slot) if slot else self.single
         if task is None or not count or seconds <= 0 or not is_plausible(count, seconds):
             return

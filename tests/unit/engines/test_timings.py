@@ -154,7 +154,9 @@ def test_another_model_starts_anew():
 @pytest.mark.parametrize(
     "text",
     [
-        "", "eval time", "eval time = ms / tokens", "eval time = 1.1.1 ms / 5 tokens", "eval time = 9 ms / 0 tokens",
+        "", "eval time", "eval time = ms / tokens", "eval time = 1.1.1 ms / 5 tokens", "eval time = . ms / 5 tokens",
+        "eval time = .. ms / 5 runs",
+        "eval time = 9 ms / 0 tokens",
         "eval time = 99999999999999999999 ms / 9 tokens", "eval time = 5 ms / 99999999999 tokens",
         "slot launch_slot_: id 99999999999999 | task 1 | processing task", "x" * 5000,
         "slot release: id 0 | task 1 | stop processing: n_tokens = 99999999999999999999999999999999999999999999999",
