@@ -263,6 +263,7 @@ def _check_what_gpu(hardware: HardwareChoice, pinned: RequestedSettings, values:
         "--explain": values["explain"],
         "--verify": values["verify"],
         "--output": values["output"],
+        "--any-quant": values["any_quant"],
     }
     for flag in [*(flag for flag, value in given.items() if value), *_placed(pinned)]:
         raise UsageError(f"--what-gpu looks for cards that hold everything, which {flag} contradicts; leave it away.")

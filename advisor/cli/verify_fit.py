@@ -81,6 +81,8 @@ def fit_report(
     )
     intent, wishes = planner.intent("balanced"), Wishes(request)
     answer, used_host = planner.recommend(spec, intent, wishes)
+    if answer.chosen.plan.refused is not None:
+        raise UsageError(f"{engine.name} refuses these settings: {answer.chosen.plan.refused}.")
     whole, used = (planner.search(spec, intent, wishes, machine) for machine in (host, used_host))
     by_rules = fit_by_rules(whole, [device.free_bytes for device in asked.devices] if asked is not None else None)
     run, note, agree = None, None, None

@@ -1,5 +1,6 @@
 """Models that share a machine, and the answer about them."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from advisor.host import HostSnapshot
@@ -56,3 +57,4 @@ class Together(NamedTuple):
     over: Shortfall | None  # by how much the whole set is over where it lacks least, None where it fits
     lacks: tuple[Lack, ...]
     notes: tuple[Note, ...]
+    refused: Mapping[int, str] = {}  # members of whom the engine takes no settings, whatever memory there is, and why

@@ -120,6 +120,11 @@ def test_what_contradicts_it(words):
     assert "leave" in assert_one_sentence(answer, 2)
 
 
+def test_settings_that_the_engine_refuses_are_not_compared():
+    answer = advisor("verify", SHIPPED, "--fit", "--gpu", "cuda:6GiB", "-fa", "off", "-ctv", "q8_0")
+    assert "llama.cpp refuses these settings: a quantized V cache" in assert_one_sentence(answer, 2)
+
+
 def test_without_a_gpu_there_is_nothing_to_say():
     document = json.loads(advisor("verify", SHIPPED, "--fit", "--no-gpu", "--json").out)
     assert document["fit"] is None
