@@ -74,8 +74,9 @@ def command(model: str | None, **values: Any) -> int:
 
     folder = state_folder(os.environ)
     if values["forget"]:
-        if model or values["url"]:
-            raise UsageError("--forget stands alone; leave MODEL and --url away.")
+        others = ("url", "engine_binary", "no_engine", "folders", "seconds")
+        if model is not None or any(values[name] not in (None, False, ()) for name in others):
+            raise UsageError("--forget stands alone; leave MODEL and the other options away.")
         return _forget(folder, values["as_json"])
     for place in values["folders"]:
         if not os.path.isdir(place):

@@ -136,6 +136,10 @@ class Walk:
         place = tightest_of(search, judged)
         need = say("{need_bytes} needed {place}, {usable_bytes} may be used", need_bytes=place.need_bytes,
                    place=on(place.device), usable_bytes=place.usable_bytes)  # fmt: skip
+        if place.below_margin_bytes:
+            lacking = say(" and {below_margin_bytes} is lacking of what must stay free",
+                          below_margin_bytes=place.below_margin_bytes)  # fmt: skip
+            need = Said(need.text + lacking.text, {**need.figures, **lacking.figures})
         self._add("cards" if cards else "wish", judged, what, need, outcome(search, judged), taken=True, search=search)
 
     def _concede(self, code: str, judged: Judged) -> None:

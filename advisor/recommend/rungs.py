@@ -18,11 +18,12 @@ class Place(NamedTuple):
     device: str
     need_bytes: int
     usable_bytes: int
+    below_margin_bytes: int = 0  # what is lacking of that which must stay free, before anything is planned
 
     @property
     def over_bytes(self) -> int:
         """How much too much it is; negative is to spare."""
-        return self.need_bytes - self.usable_bytes
+        return self.need_bytes - self.usable_bytes + self.below_margin_bytes
 
 
 class Rung(NamedTuple):
@@ -45,12 +46,12 @@ def places_of(search: Search, judged: Judged) -> tuple[Place, ...]:
     """Every GPU that is used, and system memory."""
     budget = search.evaluator.budget
     found = [
-        Place(plan.id, plan.planned_bytes, limit.usable_bytes)
+        Place(plan.id, plan.planned_bytes, limit.usable_bytes, limit.below_margin_bytes)
         for plan, limit in zip(judged.plan.devices, budget.devices, strict=True)
         if plan.planned_bytes
     ]
     need = judged.plan.host.planned_bytes + shared_bytes(judged.plan, budget)
-    return (*found, Place("host", need, budget.ram_usable_bytes))
+    return (*found, Place("host", need, budget.ram_usable_bytes, budget.ram_below_margin_bytes))
 
 
 def rate_of(search: Search, speed: Speed) -> float:

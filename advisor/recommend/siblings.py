@@ -12,6 +12,7 @@ from advisor.recommend.words import cache_name, layers_text, pace_of, pace_text,
 from advisor.records import NamedTuple
 
 _WORTH = 1.01  # what is cheaper by less is no reason to take another file than the one that was named
+_SAME = 1.005  # what is dearer by less would be called 0 % dearer
 _RULE = "policy.toml: weights_factor"
 
 
@@ -112,8 +113,11 @@ def lost_why(other: Sibling, best: Sibling) -> str:
         parts += [lost_text(other.loss, best.loss, other.spec, short=True)]
     if not other.fast_enough and best.fast_enough:
         parts += [below_text(other)]
-    dearer = f" ({dearer_text(other.cost / best.cost)})" if best.fits and other.fast_enough == best.fast_enough else ""
-    return f"{other.name}: {', '.join(part for part in parts if part)}{dearer}."
+    text = ", ".join(part for part in parts if part)
+    if best.fits and other.fast_enough == best.fast_enough and other.cost > _SAME * best.cost:
+        dearer = dearer_text(other.cost / best.cost)
+        text = f"{text} ({dearer})" if text else dearer
+    return f"{other.name}: {text or 'as good; of equals the first is taken'}."
 
 
 def below_text(file: Sibling) -> str:
