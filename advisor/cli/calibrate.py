@@ -53,7 +53,7 @@ class Outcome(NamedTuple):
     "--seconds",
     callback=whole(5),
     metavar="N",
-    help="for the engine's trials; the first few are always made (default: 120)",
+    help=f"for the engine's trials; the first few are always made (default: {_DEFAULT_SECONDS})",
 )
 @click.option("--url", metavar="URL", help="learn from a llama-server that runs on this machine instead")
 @click.option("--forget", is_flag=True, help="remove what was measured and learned")

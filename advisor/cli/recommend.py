@@ -126,12 +126,6 @@ def command(models: tuple[str, ...], **values: Any) -> int:
         wishes = placed_as(wishes, answer.chosen.request)
     if answer.chosen.plan.refused is not None:  # what is pinned leaves nothing that the engine takes
         raise UsageError(f"{engine.name} refuses these settings: {answer.chosen.plan.refused}.")
-    at = answer.chosen.plan.settings.beside
-    if pinned.mmproj or pinned.draft_model:  # where they were put, what follows keeps them
-        offload = at.mmproj_offload if pinned.mmproj else pinned.mmproj_offload
-        wishes = wishes._replace(
-            pinned=wishes.pinned._replace(mmproj_offload=offload, draft_n_gpu_layers=at.draft_n_gpu_layers)
-        )
     if values["verify"]:
         from advisor.cli.verify_answer import verify_answer
 

@@ -39,9 +39,7 @@ def ask_fit(
     The bindings for Python have no fit. `only_devices` restricts the engine to some of its GPUs.
     """
     reason = "no llama-server or llama-fit-params was found, so fit's published rules are used."
-    words = settings_words(asked)
-    if only_devices is not None:
-        words += ["--device", ",".join(only_devices) or "none"]
+    words = settings_words(asked, only_devices)
     for binary in engines:
         if binary.kind == BINDINGS:
             continue

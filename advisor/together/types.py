@@ -24,11 +24,6 @@ class Member(NamedTuple):
     wishes: Wishes
     beside: "Beside | None" = None
 
-    @property
-    def embeds(self) -> bool:
-        """Whether it answers with vectors only."""
-        return not self.spec.answers
-
 
 class Seat(NamedTuple):
     """What one member gets: `host` has only its GPUs, the answer's budget is what the others leave of them."""

@@ -113,7 +113,18 @@ def test_an_engine_that_does_not_say_leaves_the_rules(said, reason, model, tmp_p
 
 
 @pytest.mark.parametrize(
-    "words", [["-ngl", "20"], ["-ts", "1,1"], ["-ot", "exps=CPU"], ["--cpu-moe"], ["--tool", "cli"]], ids=" ".join
+    "words",
+    [
+        ["-ngl", "20"],
+        ["-ts", "1,1"],
+        ["-ot", "exps=CPU"],
+        ["--cpu-moe"],
+        ["--tool", "cli"],
+        ["--lora", "x.gguf", "--json"],
+        ["--mmproj", "x.gguf"],
+        ["-md", "x.gguf"],
+    ],
+    ids=" ".join,
 )
 def test_what_contradicts_it(words):
     answer = advisor("verify", SHIPPED, "--fit", "--gpu", "cuda:6GiB", *words)
