@@ -239,7 +239,7 @@ class App:
         from advisor.state import state_folder
 
         folder = state_folder(os.environ)
-        if not os.path.lexists(os.path.join(folder, "calibration.json")):
+        if not os.path.lexists(os.path.join(folder, "calibration.json")):  # its module is not loaded for nothing
             return host
         from advisor.calibrated import with_calibration
 

@@ -68,7 +68,6 @@ def _milliseconds(value: Any) -> float:
 class Metrics(NamedTuple):
     """What llama-server's /metrics tells of all requests since its start."""
 
-    prompt_tokens_per_s: float | None
     decode_tokens_per_s: float | None
     predicted_tokens: int
     largest_depth: int | None  # the most tokens that a sequence had
@@ -92,7 +91,6 @@ def parse_metrics(text: str) -> Metrics | None:
     if not 0 <= predicted < 1e15:
         return None
     return Metrics(
-        _ratio(found, "prompt_tokens_total", "prompt_seconds_total") if "prompt_tokens_total" in found else None,
         _ratio(found, "tokens_predicted_total", "tokens_predicted_seconds_total"),
         int(predicted),
         int(found["n_tokens_max"]) if 0 < found.get("n_tokens_max", 0) < _MAX_TOKENS else None,

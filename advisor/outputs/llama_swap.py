@@ -81,25 +81,19 @@ def ids_in(text: str) -> frozenset[str]:
 
 
 class LlamaSwap(Format):
-    """See the module. `taken`: ids of the user's own files; `program`: how llama-server is started."""
+    """See the module. `program`: how llama-server is started; `beside`: what the user's own files hold."""
 
     name = "llama-swap"
     title = "llama-swap"
     new_text = "# managed by advisor; edits are detected and kept\n"
 
-    def __init__(
-        self, taken: Collection[str] = (), program: str = "llama-server", beside: Beside | None = None
-    ) -> None:
-        self._beside = beside or Beside(frozenset(taken))
+    def __init__(self, program: str = "llama-server", beside: Beside | None = None) -> None:
+        self._beside = beside or Beside()
         self._taken, self._program = self._beside.ids, program
 
     def without(self, ids: Collection[str]) -> LlamaSwap:
         """The same for a folder in whose other files these ids stand."""
-        return LlamaSwap((), self._program, self._beside._replace(ids=frozenset(ids)))
-
-    def started_by(self, program: str) -> LlamaSwap:
-        """The same with another llama-server, a path."""
-        return LlamaSwap((), program, self._beside)
+        return LlamaSwap(self._program, self._beside._replace(ids=frozenset(ids)))
 
     def expresses(self) -> frozenset[str]:
         """Everything: the command is llama-server's."""

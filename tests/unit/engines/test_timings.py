@@ -51,12 +51,12 @@ llamacpp:n_busy_slots_per_decode 1
 
 
 def test_metrics():
-    assert parse_metrics(METRICS) == Metrics(500.0, 40.0, 4000, 1234, 1.0)
+    assert parse_metrics(METRICS) == Metrics(40.0, 4000, 1234, 1.0)
 
 
 def test_metrics_of_a_server_that_has_done_nothing():
     idle = "llamacpp:tokens_predicted_total 0\nllamacpp:tokens_predicted_seconds_total 0\n"
-    assert parse_metrics(idle) == Metrics(None, None, 0, None, None)
+    assert parse_metrics(idle) == Metrics(None, 0, None, None)
 
 
 @pytest.mark.parametrize(

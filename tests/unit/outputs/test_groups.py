@@ -28,7 +28,7 @@ def beside(*texts: str) -> LlamaSwap:
     found = Beside()
     for text in texts:
         found = found.and_in(text)
-    return LlamaSwap((), "llama-server", found)
+    return LlamaSwap("llama-server", found)
 
 
 def test_a_group_keeps_its_models_and_unloads_others():
