@@ -4,26 +4,101 @@ A buffer is the widest moment of a graph whose tensors grow linearly with the co
 close to a line, and three contexts on one line leave no room for anything else. Between placements it hardly changes.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TypeAlias
 
 from advisor.ggml_types import BY_NAME
 from advisor.memory.graph import CPU, GraphPlacement, GraphSettings
+from advisor.records import NamedTuple
 
 _FAR = 4
+_CLOSE = 2  # times a context: what is known there is as good as what can be read off
+_LONG = 98304
+_GRID = 2048  # the contexts that are read off: this, four times as much, and so on
+_NEAR = 8  # parts more or less on the devices for which one placement stands
 _F16 = BY_NAME["f16"].id
 
 Sizes: TypeAlias = tuple[int, ...]  # bytes per device, the host last
 
 
+class Readable:
+    """Buffers of graphs with an open context and micro-batch, which cost little to read off."""
+
+    def __init__(
+        self, opened: Callable[[GraphSettings], GraphSettings | None],
+        read: Callable[[GraphSettings, GraphPlacement], Sizes],
+    ) -> None:  # fmt: skip
+        self._opened, self._read = opened, read
+        self._built: dict[tuple[object, ...], list[tuple[int, GraphPlacement]]] = {}
+        self._lines: dict[tuple[GraphSettings, GraphPlacement], dict[int, Sizes]] = {}
+
+    def add(self, settings: GraphSettings, placement: GraphPlacement) -> None:
+        """The graph of this placement was built; it stands for those with nearly as much on the devices."""
+        opened = self._opened(settings)
+        if opened is not None:
+            built, count = self._built.setdefault(_alike(opened, placement), []), _on_devices(placement)
+            if all(abs(known - count) > _NEAR for known, _ in built):
+                built.append((count, placement))
+
+    def line(self, settings: GraphSettings, placement: GraphPlacement) -> "Line | None":
+        """Two contexts at which the buffers of much the same placement were read off, best one on either side."""
+        opened = self._opened(settings)
+        built = self._built.get(_alike(opened, placement)) if opened is not None else None
+        if not built:
+            return None
+        count = _on_devices(placement)
+        near = min(built, key=lambda entry: abs(entry[0] - count))[1]
+        known = self._lines.setdefault((settings._replace(n_ctx=0, n_ctx_seq=0), near), {})
+        at, low = settings.n_ctx_seq, _GRID
+        while low * _FAR <= at:
+            low *= _FAR
+        slope = 2 * min(settings.n_ubatch, settings.n_ctx)
+        for first in (low, low * _FAR, low // _FAR):
+            points = (first, first * _FAR, first * _FAR - 1024)
+            ends = [settings._replace(n_ctx=n * (settings.n_ctx // at), n_ctx_seq=n) for n in points]
+            if all(self._opened(end) == opened for end in ends):
+                for end in ends[:2]:
+                    if end.n_ctx_seq not in known:
+                        known[end.n_ctx_seq] = self._read(end, near)
+                a, b = known[first], known[first * _FAR]
+                steps = [slope] * len(a)
+                if any(y - x != slope * first * (_FAR - 1) for x, y in zip(a, b, strict=True)):
+                    if points[2] not in known:
+                        known[points[2]] = self._read(ends[2], near)
+                    steps = [(y - x) // 1024 for x, y in zip(known[points[2]], b, strict=True)]
+                return Line(first, a, first * _FAR, b, slope, steps)
+        return None
+
+
+class Line(NamedTuple):
+    """Buffers at two contexts."""
+
+    low: int
+    at_low: Sizes
+    high: int
+    at_high: Sizes
+    slope: int
+    steps: list[int]
+
+    def at(self, n_ctx: int) -> Sizes:
+        """Between them, or on the straight beyond."""
+        up, down = n_ctx - self.low, self.high - n_ctx
+        return tuple(
+            [
+                min(max(a + self.slope * up, b - step * down), max(b, a)) if a else a
+                for a, b, step in zip(self.at_low, self.at_high, self.steps, strict=True)
+            ]
+        )
+
+
 class Anchors:
     """Buffers that were worked out, by context and by placement."""
 
-    def __init__(self) -> None:
+    def __init__(self, readable: Readable | None = None) -> None:
+        """`readable`: what can be read off graphs that were built for other settings, None = nothing."""
+        self._readable = readable
         self._by_context: dict[tuple[object, ...], list[tuple[int, Sizes]]] = {}
         self._by_placement: dict[tuple[object, ...], list[tuple[int, int, Sizes]]] = {}
         self._by_devices: dict[tuple[object, ...], list[tuple[frozenset[int], int, Sizes]]] = {}
@@ -32,6 +107,8 @@ class Anchors:
     def add(self, settings: GraphSettings, placement: GraphPlacement, sizes: Sizes) -> None:
         """Remember one answer."""
         self._batches.add(settings.n_ubatch)
+        if self._readable is not None:
+            self._readable.add(settings, placement)
         line = self._by_context.setdefault(_context_key(settings, placement), [])
         line.insert(bisect_left(line, (settings.n_ctx_seq, sizes)), (settings.n_ctx_seq, sizes))
         near = self._by_placement.setdefault(_placement_key(settings, placement), [])
@@ -41,27 +118,49 @@ class Anchors:
 
     def guess(self, settings: GraphSettings, placement: GraphPlacement) -> Sizes | None:
         """The buffers between or beside known ones, None when nothing comparable is known."""
+        found = self._guess(settings, placement, _CLOSE)
+        if found is not None:
+            return found
+        line = None
+        if self._readable is not None and settings.n_ctx_seq >= _LONG:
+            line = self._readable.line(settings, placement)
+        if line is not None:
+            return self._beside(line, settings, placement)
         found = self._guess(settings, placement)
         if found is None and (settings.type_k, settings.type_v) != (_F16, _F16):  # better than nothing known
             found = self._guess(settings._replace(type_k=_F16, type_v=_F16), placement)
         return found if found is not None else self._between_batches(settings, placement)
 
-    def _guess(self, settings: GraphSettings, placement: GraphPlacement) -> Sizes | None:
+    def _beside(self, line: "Line", settings: GraphSettings, placement: GraphPlacement) -> Sizes:
+        """What a line says, and by how much it is off where the nearest placement is known exactly."""
+        here = line.at(settings.n_ctx_seq)
+        near = [
+            entry for entry in self._by_placement.get(_placement_key(settings, placement), ())
+            if line.low <= entry[1] <= line.high
+        ]  # fmt: skip
+        if not near:
+            return here
+        count = _on_devices(placement)
+        _, known_at, sizes = min(near, key=lambda entry: (abs(entry[0] - count), abs(entry[1] - settings.n_ctx_seq)))
+        there = line.at(known_at)
+        return tuple([max(a + b - c, b // 4) for a, b, c in zip(here, sizes, there, strict=True)])
+
+    def _guess(self, settings: GraphSettings, placement: GraphPlacement, far: float = _FAR) -> Sizes | None:
         line = self._by_context.get(_context_key(settings, placement), [])
         at = settings.n_ctx_seq
         if len(line) > 1:
             above = min(max(bisect_left(line, (at, ())), 1), len(line) - 1)
             (x0, low), (x1, high) = line[above - 1], line[above]
             return tuple(a + (b - a) * (at - x0) // (x1 - x0) for a, b in zip(low, high, strict=True))
-        if line and _close(at, line[0][0]):
+        if line and _close(at, line[0][0], far):
             return _grown(line[0][1], settings, at - line[0][0])
         near = self._by_placement.get(_placement_key(settings, placement))
         if near:
             count = _on_devices(placement)
             _, known_at, sizes = min(near, key=lambda entry: (abs(entry[1] - at), abs(entry[0] - count)))
-            if _close(at, known_at):
+            if _close(at, known_at, far):
                 return _grown(sizes, settings, at - known_at)
-        return self._of_fewer_devices(settings, placement)
+        return self._of_fewer_devices(settings, placement) if far == _FAR else None
 
     def _of_fewer_devices(self, settings: GraphSettings, placement: GraphPlacement) -> Sizes | None:
         """Some devices left empty that are not where something is known: the others hardly need anything else.
@@ -130,6 +229,10 @@ def _placement_key(settings: GraphSettings, placement: GraphPlacement) -> tuple[
     return _context_key(settings, placement)[0], placement.n_gpu, used, placement.layers[-1], bool(placement.overrides)
 
 
+def _alike(opened: GraphSettings, placement: GraphPlacement) -> tuple[object, ...]:
+    return opened, placement.n_gpu, frozenset(placement.layers), placement.layers[-1], bool(placement.overrides)
+
+
 def _devices_key(settings: GraphSettings, placement: GraphPlacement) -> tuple[object, ...]:
     return _context_key(settings, placement)[0], placement.n_gpu, CPU in placement.layers, bool(placement.overrides)
 
@@ -141,9 +244,9 @@ def _grown(sizes: Sizes, settings: GraphSettings, more_tokens: int) -> Sizes:
     return tuple(max(size + grown, size // 4) for size in sizes)
 
 
-def _close(n_ctx: int, known: int) -> bool:
+def _close(n_ctx: int, known: int, far: float = _FAR) -> bool:
     """Whether a buffer at one context says something of another: where the mask grows past a hole it takes a leap."""
-    return known < _FAR * n_ctx and n_ctx < _FAR * known
+    return known < far * n_ctx and n_ctx < far * known
 
 
 def _on_devices(placement: GraphPlacement) -> int:

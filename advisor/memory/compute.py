@@ -13,7 +13,7 @@ from typing import Any
 
 from advisor.ggml_types import BY_NAME
 from advisor.gguf_header.types import ArraySummary
-from advisor.memory.anchors import Anchors, Sizes
+from advisor.memory.anchors import Anchors, Readable, Sizes
 from advisor.memory.engine_spec import BackendRules, EngineSpec
 from advisor.memory.graph import (
     CPU,
@@ -26,6 +26,7 @@ from advisor.memory.graph import (
     flash_attention,
     flash_resolves,
 )
+from advisor.memory.graph.unknowns import left_open
 from advisor.memory.placement import Overrides
 from advisor.memory.types import Interval
 from advisor.model.errors import ImpossibleModelError
@@ -59,7 +60,7 @@ class ComputeModel:
         with self._possible():
             self.hyper = Hyper(self.graph)
         self._known: dict[tuple[object, ...], Sizes] = {}
-        self._anchors = Anchors()
+        self._anchors = Anchors(Readable(lambda settings: left_open(self.hyper, settings), self._read))
         self._flash: dict[tuple[object, ...], bool] = {}
         self._shares: dict[tuple[float, bool], float] = {}
         self._spans: dict[Sizes, tuple[tuple[Interval, ...], Interval]] = {}
@@ -144,6 +145,15 @@ class ComputeModel:
     def _copies_no_weights(self, placement: Sequence[int], overrides: Overrides) -> bool:
         """Whether every block is computed where its weights lie: all on GPUs, or there is none."""
         return not self._backends or (CPU not in placement and not overrides.any)
+
+    def _read(self, settings: GraphSettings, placement: GraphPlacement) -> Sizes:
+        """Sizes of a graph that was built for other contexts or micro-batches."""
+        key = (settings, placement)
+        known = self._known.get(key)
+        if known is None:
+            sizes = compute_bytes(self.graph, settings, placement, self._backends, self.hyper)
+            known = (*(sizes[i] for i in range(len(self._backends))), sizes[CPU])
+        return known
 
     def _work_out(
         self, graph: GraphSettings, graph_placement: GraphPlacement, settings: RunSettings, placement: Sequence[int]

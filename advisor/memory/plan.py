@@ -36,7 +36,8 @@ class Planner:
     ) -> None:  # fmt: skip
         """`beside`: files loaded with the model; `overheads`: observed overhead bytes by (backend, device name).
 
-        `like`: of the same model in another quantization on the same devices, to share what does not depend on it.
+        `like`: of the same model, in this or another quantization, on devices that differ in memory at most: what
+        does not depend on that is shared.
         """
         self._beside = beside
         self._extras: ExtrasPlanner | None = None
@@ -44,8 +45,11 @@ class Planner:
         self._known_overhead: dict[int, tuple[Interval, str]] = {}
         self._spec, self._engine, self._devices, self._server = spec, engine, devices, server
         self._backends = [engine.backends[device.backend] for device in devices]
-        shared = like.compute if like is not None else None
-        self.compute: ComputeModel = ComputeModel(spec, engine, self._backends, shared)
+        self.compute: ComputeModel
+        if like is not None and like._spec is spec and self._on_the_same(like):
+            self.compute = like.compute
+        else:
+            self.compute = ComputeModel(spec, engine, self._backends, like.compute if like is not None else None)
         self._placed: dict[tuple[object, ...], Place] = {}
         self._overrides: dict[tuple[object, ...], Overrides] = {}
         self._weights: dict[tuple[object, ...], WeightBytes] = {}
@@ -64,9 +68,14 @@ class Planner:
         self._cache = other._cache
         if self._beside is other._beside and self._server == other._server:
             self._said = other._said
-        if list(map(id, self._backends)) == list(map(id, other._backends)):
-            self._weights = other._weights
+        if self._on_the_same(other):
+            self._weights, self.compute = other._weights, other.compute
+            self._by_layer, self._matched = other._by_layer, other._matched
         self.compute.share(other.compute)
+
+    def _on_the_same(self, other: Planner) -> bool:
+        """Whether both have the same backends in the same order; their memory may differ."""
+        return list(map(id, self._backends)) == list(map(id, other._backends))
 
     def _place(self, settings: RunSettings) -> Place:
         named = (settings.n_cpu_moe, settings.tensor_overrides)
@@ -235,11 +244,10 @@ class Planner:
         only = min(settings.main_gpu, len(self._devices) - 1)
         planner = self._alone.get(only)
         if planner is None:
-            planner = Planner(
+            planner = self._alone[only] = Planner(
                 self._spec, self._engine, [self._devices[only]], server=self._server,
                 beside=self._beside, overheads=self._overheads,
             )  # fmt: skip
-            self._alone[only] = planner
         plan = planner.plan(settings, exact=exact, compute=compute)
         nothing = Interval(0, 0, 0)
         devices = [DevicePlan(device.id, 0, 0, nothing, 0, None, 0, False) for device in self._devices]

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from advisor.quants.rules import QuantRules
 
 
+# For context the last looks find what sketches did not, and they start from what was settled; fewer cards need not do
+# better than more.
+_SLACK = 1.15
+
+
 class Team(NamedTuple):
     """One set of GPUs with what the search found on it."""
 
@@ -71,9 +76,9 @@ def recommend_on(
         return searches[devices]
 
     def searched(devices: tuple[Device, ...], *, whatever: bool = False) -> Team:
-        # for context the last looks find what sketches did not, and they start from what was settled
-        all_of_it = whatever or intent.least_tokens_per_s
-        known = float("inf") if all_of_it else min((one.cost for one in tried), default=float("inf"))
+        known = min((one.cost for one in tried), default=float("inf"))
+        if whatever or intent.least_tokens_per_s:
+            known *= _SLACK
         # of the whole machine something is told even where some of its cards do better
         found = search_on(devices).run(known, whatever=devices == host.devices)
         return Team(devices, search_on(devices), found)

@@ -63,7 +63,7 @@ class Evaluator:
         self._drawn: dict[RequestedSettings, tuple[int, Judged]] = {}
         self._shared_out: dict[RequestedSettings, RequestedSettings] = {}
         self._resolved: dict[RequestedSettings, RunSettings] = {}
-        self._room: dict[RequestedSettings, list[int]] = {}
+        self._room: dict[tuple[RequestedSettings, tuple[bool, ...]], list[int]] = {}
         self._expert_kinds: Mapping[int, tuple[str, ...]] | None = None
         self._n_sketched = 0
         self._slow_rows: tuple[CacheRow, ...] = ()
@@ -98,9 +98,12 @@ class Evaluator:
 
     def on(self, host: HostSnapshot, budget: Budget) -> "Evaluator":
         """What judges the same model on the same GPUs with other memory."""
-        return Evaluator(
+        other = Evaluator(
             self.spec, host, self.engine, budget, self._speed, self._tool, self._beside, self._overheads, self
         )
+        other._planner.share(self._planner)
+        other._expert_kinds, other._slow_rows = self._expert_kinds, self._slow_rows
+        return other
 
     def judge(self, request: RequestedSettings) -> Judged:
         """Plan `request` and hold it against the budget."""
@@ -179,13 +182,20 @@ class Evaluator:
         experts = settings.n_cpu_moe > 0 or bool(settings.tensor_overrides)
         alike = request._replace(n_gpu_layers=whole, n_cpu_moe=experts, cpu_moe=None, tensor_overrides=())
         layers = self._planner.bytes_by_layer(settings)[max(self.spec.n_layer_all + 1 - settings.n_gpu_layers, 0) :]
-        room = self._room.get(alike)
-        if room is None:  # compute buffers hardly change with the number of layers
-            room = [max(limit.usable_bytes, 0) for limit in self.budget.devices]
-            beside = self._planner.beside_layers(self._resolve(self._dealt(request, settings, layers, room)))
-            room = [max(n - taken, 0) for n, taken in zip(room, beside, strict=True)]
-            self._room[alike] = room
-        return self._dealt(request, settings, layers, room)
+        limits = [max(limit.usable_bytes, 0) for limit in self.budget.devices]
+        dealt = self._dealt(request, settings, layers, limits)
+        for _ in limits:
+            # compute buffers hardly change with the number of layers, but a GPU without any needs none
+            used = tuple(map(bool, dealt.tensor_split or ()))
+            room = self._room.get((alike, used))
+            if room is None:
+                beside = self._planner.beside_layers(self._resolve(dealt))
+                room = [max(n - taken, 0) for n, taken in zip(limits, beside, strict=True)]
+                self._room[alike, used] = room
+            dealt = self._dealt(request, settings, layers, room)
+            if tuple(map(bool, dealt.tensor_split or ())) == used:
+                break
+        return dealt
 
     def bytes_by_layer(self, request: RequestedSettings) -> Sequence[int]:
         """Weights and cache of each block, and last the output, on a GPU."""

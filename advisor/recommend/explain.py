@@ -1,26 +1,21 @@
-"""Reasons, rejected candidates, fixes and warnings: each sentence carries the number it rests on."""
+"""Verdict, reasons, alternatives and rejected candidates: each sentence carries the number it rests on."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from advisor.model.spec import ModelSpec
 from advisor.recommend.cache_safety import slow_row
 from advisor.recommend.context_reason import context_reason
-from advisor.recommend.contexts import WHOLE, ContextTable, tightest
+from advisor.recommend.contexts import ContextTable, tightest
 from advisor.recommend.engine_fit import as_good
 from advisor.recommend.evaluate import Judged
-from advisor.recommend.recommendation import Alternative, Fix, Note, Rejected
+from advisor.recommend.recommendation import Alternative, Note, Rejected
 from advisor.recommend.search import Found, Ranked, Search
-from advisor.recommend.whole import whole_request
-from advisor.recommend.words import cache_name, gpus_text, layers_text, pace_of, pace_text, tokens_text, use_rate
+from advisor.recommend.words import cache_name, gpus_text, layers_text, pace_text, tokens_text
 from advisor.settings import RequestedSettings
 from advisor.speed import Speed
 from advisor.units import format_bytes
-
-if TYPE_CHECKING:
-    from advisor.recommend.smaller import Smaller
 
 
 def verdict_of(judged: Judged, fits: bool) -> str:
@@ -133,7 +128,7 @@ def _cache_reason(search: Search, best: Ranked, contexts: ContextTable | None) -
         return Note(
             "cache_f16", _why_f16(search, best, contexts), f"policy.toml: intents.{search.intent.name}.cache_types"
         )
-    twin = search.judge(search.open_split(best.judged.request)._replace(cache_type_k="f16", cache_type_v="f16"))
+    twin = search.judge(_beside(search, best.judged)._replace(cache_type_k="f16", cache_type_v="f16"))
     if twin.shorts:
         over, place = twin.shorts[0].over_bytes, twin.shorts[0].device
         text = f"{name} cache is near lossless; f16 would need {format_bytes(over)} more on {place}."
@@ -212,11 +207,14 @@ def _trade(search: Search, other: Ranked, best: Ranked) -> str:
     return f"{tokens_text(other.judged.plan.settings)} with {cache_name(other.judged)} cache, {pace}."
 
 
+def _beside(search: Search, chosen: Judged) -> RequestedSettings:
+    """The choice as what one more step is tried from: with everything on the GPUs each gets a split of its own."""
+    return search.open_split(chosen.request) if verdict_of(chosen, True) == "full" else chosen.request
+
+
 def rejected(search: Search, best: Ranked) -> list[Rejected]:
     """The next step up in each direction, and by how much it failed."""
-    request, settings = best.judged.request, best.judged.plan.settings
-    if verdict_of(best.judged, True) == "full":  # as in the table of contexts
-        request = search.open_split(request)
+    request, settings = _beside(search, best.judged), best.judged.plan.settings
     every = search.spec.n_layer_all + 1
     steps = []
     if search.wishes.pinned.n_ctx is None:
@@ -253,78 +251,3 @@ def rejected(search: Search, best: Ranked) -> list[Rejected]:
         text = f"{words[0].upper()}{words[1:]} needs {need_text} on {place}, {over_text} too much."
         out.append(Rejected(judged, code, short.device, short.over_bytes, text))
     return out
-
-
-def fixes(
-    search: Search, best: Judged, verdict: str, contexts: ContextTable, smaller: Sequence[Smaller] = ()
-) -> list[Fix]:
-    """Single changes towards having everything on the GPU (or fitting at all): what is enough first, cheap first.
-
-    `smaller`: quantizations that would do, the one that loses least first.
-    """
-    if verdict == "full" or (verdict == "cpu" and best.fits):
-        return []
-    wished = whole_request(search.evaluator, best.request, search.wishes.pinned)
-    wished = wished._replace(n_ctx=best.plan.settings.n_ctx)
-    if verdict == "does_not_fit" and not search.evaluator.host.devices:
-        wished = best.request
-    before = search.judge(wished)
-    place, need, _ = tightest(search, before)
-    over = before.shorts[0].over_bytes if before.shorts else 0
-    out: list[Fix] = []
-
-    def offer(change: str, request: RequestedSettings, costs: str, lost_n_ctx: int = 0) -> None:
-        if not search.may_fit(request):  # however it is dealt: it is compared as it was dealt before
-            request = request._replace(tensor_split=before.request.tensor_split)
-        judged = search.judge(request)
-        after = _need_at(judged, place)
-        if need - after > 0:
-            out.append(Fix(change, need - after, costs, judged.fits, lost_n_ctx=lost_n_ctx, device=place))
-
-    settings = before.plan.settings
-    if settings.cache_type_k == "f16" and search.cache_allowed("q8_0"):
-        slow = slow_row(search.cache_rows, "q8_0")
-        costs = f"near lossless, but about {slow.factor:g} times slower here" if slow is not None else "near lossless"
-        offer("-ctk q8_0 -ctv q8_0", wished._replace(cache_type_k="q8_0", cache_type_v="q8_0"), costs)
-    for n_ctx in _shorter_contexts(contexts, settings.cache_type_k, settings.n_ctx, search.slots):
-        lost = settings.n_ctx - n_ctx
-        offer(f"-c {n_ctx}", wished._replace(n_ctx=n_ctx), f"{lost:,} tokens less context", lost)
-    if settings.n_parallel > 1:
-        offer("-np 1", wished._replace(n_parallel=1), "one conversation at a time")
-    if settings.n_ubatch > 256:
-        offer("-ub 256", wished._replace(n_ubatch=256), "slower reading of the prompt")
-    out += [quantization_fix(search, one) for one in smaller]
-    if over and place != "host":
-        from advisor.recommend.more_memory import more_memory
-
-        more = more_memory(search, wished)
-        if more is not None:
-            out.append(Fix(more.text, more.more_bytes, "money", more.enough))
-    if verdict == "does_not_fit" and best.shorts and best.shorts[0].device == "host":
-        lacking = best.shorts[0].over_bytes
-        out.append(Fix(f"{format_bytes(lacking)} more system memory", lacking, "money", True))
-    out.sort(key=lambda fix: (not fix.enough, fix.costs == "money"))  # otherwise they stand in the order of their price
-    return out
-
-
-def quantization_fix(search: Search, one: Smaller) -> Fix:
-    """A file of that quantization, which alone is enough."""
-    saves = sum(tensor.n_bytes for tensor in search.spec.tensors) - one.weights_bytes
-    loses = "some" if one.bits_per_weight >= search.policy.warnings["much_loss_below_bits"] else "much"
-    rate = use_rate(one.spec, one.speed)
-    return Fix(f"a file in {one.text}", saves, f"loses {loses} quality, {pace_of(rate)}", True, rate)
-
-
-def _shorter_contexts(contexts: ContextTable, cache_type: str, n_ctx: int, slots: int) -> list[int]:
-    """The longest context that fits with everything on the GPU; where none does, two short ones to compare."""
-    row = next((row for row in contexts.rows if row.cache_type == cache_type), None)
-    if row is not None and row.max_n_ctx and contexts.basis.startswith(WHOLE) and row.max_n_ctx >= 4096:
-        return [row.max_n_ctx * slots] if row.max_n_ctx * slots < n_ctx else []
-    return [shorter for shorter in (8192, 4096) if shorter < n_ctx]
-
-
-def _need_at(judged: Judged, place: str) -> int:
-    for plan in judged.plan.devices:
-        if plan.id == place:
-            return plan.planned_bytes
-    return judged.plan.host.planned_bytes

@@ -10,7 +10,7 @@ from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings
 from advisor.units import GIB, MIB, format_bytes, round_up
 
-_TRIES = 8  # each adds all that still lacks
+_TRIES = 8  # each adds all that still lacks, and twice what the one before it did
 
 
 class MoreMemory(NamedTuple):
@@ -48,12 +48,15 @@ def more_memory(search: Search, wished: RequestedSettings) -> MoreMemory | None:
 def _of_first(search: Search, wished: RequestedSettings, first: str, least: int) -> tuple[int, Judged | None]:
     """How much more the first GPU needs, to within `step`, and the plan on it; None where that does not end."""
     more = low = least
+    added = 0
     for _ in range(_TRIES):
         judged = _on_larger(search, wished, {first: more})
         if judged.fits_devices:
             break
         low = more
-        more = _shown(more + sum(short.over_bytes for short in judged.shorts if short.device != "host"))
+        lacking = sum(short.over_bytes for short in judged.shorts if short.device != "host")
+        added = max(2 * added, lacking)  # on others than the first nothing changes until a whole layer moves
+        more = _shown(more + added)
     else:
         return 0, None
     step = 32 * MIB

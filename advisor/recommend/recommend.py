@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from advisor.recommend.cache_notes import offered_notes, pair_note, safety_notes
 from advisor.recommend.contexts import context_table
 from advisor.recommend.evaluate import Evaluator, Judged
-from advisor.recommend.explain import alternatives, fixes, quantization_fix, reasons, rejected, summarize, verdict_of
+from advisor.recommend.explain import alternatives, reasons, rejected, summarize, verdict_of
 from advisor.recommend.policy import Intent, Policy
-from advisor.recommend.recommendation import Note, Recommendation
+from advisor.recommend.recommendation import Fix, Note, Recommendation
 from advisor.recommend.search import Found, Ranked, Search, Wishes
 from advisor.recommend.solve import Border, on_devices, settle, sketch_border
 from advisor.recommend.warn import warnings
@@ -67,7 +67,11 @@ def recommend_found(
 
         smaller = smaller_quantizations(wide, best, fits, quants())
         notes = [*smaller_notes(wide, smaller, best), *notes]
-    changes = fixes(search, best.judged, verdict, contexts, enough_alone(smaller, fits) if smaller else ())
+    changes: list[Fix] = []
+    if verdict != "full":
+        from advisor.recommend.fixes import fixes
+
+        changes = fixes(search, best.judged, verdict, contexts, enough_alone(smaller, fits) if smaller else ())
     if beyond_memory(evaluator, best):
         from advisor.recommend.overflow import overflow_notes
 
@@ -84,6 +88,7 @@ def recommend_found(
 
         notes.insert(0, too_slow(search, best))
         if quants is not None and evaluator.spec.answers:
+            from advisor.recommend.fixes import quantization_fix
             from advisor.recommend.smaller import quick_enough
 
             quick = quick_enough(wide, best, quants())
@@ -148,7 +153,8 @@ def nearest_miss(search: Search) -> Judged:
             if border is None:
                 continue
             refused, _, _ = _off(border.judged)
-            more = search.evaluator.least(border.make(min(border.at + 1, border.high)))  # should the sketch be wrong
+            next_ = border.make(min(border.at + 1, border.high))  # should the sketch be wrong
+            more = search.evaluator.least(border.judged.request if search.evaluator.far_over(next_) else next_)
             host = sum(short.over_bytes for short in more.shorts if short.device == "host")
             open_.append(((refused, False, host), len(open_), partial(settle, search.evaluator, border, on_devices)))
     best: tuple[tuple[bool, bool, int], int, Judged] | None = None

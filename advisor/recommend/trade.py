@@ -2,53 +2,20 @@
 
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
-from typing import TypeAlias
 
 from advisor.recommend.evaluate import Judged
 from advisor.recommend.pace import quick_n_ctx
 from advisor.recommend.search import Search
 from advisor.recommend.solve import Border, everywhere, settle, sketch_border
+from advisor.recommend.traded import Group, Item, Span, Trade, group_of
 from advisor.recommend.wholes import WORTH
-from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings
 
 _CLOSE = 1.002  # a sketch that was no further off than this told enough
 _REACH = 4  # times the comfortable context is as far as sketches look; what is settled may be longer
 _NEARLY = 5  # an alternative may be 1/32 shorter than need be
+_ALMOST = 0.95  # and dearer by so much than the best of its cache type
 _LOOKS = 3  # how often one cache type and micro-batch are sketched, each time beside more that is exact
-
-
-class Group(NamedTuple):
-    """What is the same while context and parts on the GPUs are traded; None = the usual micro-batch."""
-
-    pair: tuple[str, str]
-    n_ubatch: int | None
-
-
-class Trade(NamedTuple):
-    """One part on the GPUs with the longest context that fits beside it, as a sketch."""
-
-    group: Group
-    part: int  # number of the chain
-    border: Border
-    cost: float
-    longest: int  # the context that fits, where a longer one than the trade's would be too slow
-    by_host: bool  # it is system memory that allows no longer one
-
-    @property
-    def n_ctx(self) -> int:
-        """The whole context."""
-        return self.border.judged.plan.settings.n_ctx
-
-
-class Span(NamedTuple):
-    """The parts of a group between two that were sketched."""
-
-    low: Trade
-    high: Trade
-
-
-Item: TypeAlias = Group | Trade | Span
 
 
 class Trades:
@@ -90,7 +57,7 @@ class Trades:
             if isinstance(item, Trade):
                 found += self._settle(item)
             elif cost < WORTH * self._best:
-                self._expand(item)
+                self._expand(item, cost)
         for pair in self._search.cache_pairs():
             found += self._doubted(pair)
         for trade in self._worth_settling() if found or not only_better else ():
@@ -103,9 +70,9 @@ class Trades:
 
     # -- sketches --------------------------------------------------------------------------------------------------
 
-    def _expand(self, item: Group | Span) -> None:
+    def _expand(self, item: Group | Span, least: float) -> None:
         if isinstance(item, Group):
-            if item not in self._begun:
+            if item not in self._begun and not self._put_off(item, least):
                 self._begin(item)
             return
         low, high = item
@@ -168,6 +135,9 @@ class Trades:
         return trade
 
     def _between(self, low: Trade, high: Trade) -> None:
+        judged = high.border.judged
+        if not judged.fits and judged.fits_devices and self._evaluator.far_over(judged.request):
+            return  # less on the GPUs leaves even less of system memory
         if high.part - low.part > 1:
             fastest = min(trade.cost / self._lack(trade.n_ctx) for trade in (low, high))
             rises = low.by_host and high.by_host  # more on the GPUs leaves more of system memory
@@ -190,12 +160,37 @@ class Trades:
             batches = [*batches, int(self._evaluator.engine.defaults["n_ubatch"]) // 2]
             longest = self._lack(self._ceiling)
         for n_ubatch in batches:
-            fastest = min(
-                self._search.cost(self._evaluator.least(trade.border.judged.request._replace(n_ubatch=n_ubatch)))
-                / self._lack(trade.n_ctx)
-                for trade in (bottom, top)
-            )
+            fastest = min(self._fastest(trade, n_ubatch) for trade in (bottom, top))
             self._push(fastest * longest, Group(top.group.pair, n_ubatch))
+
+    def _fastest(self, trade: Trade, n_ubatch: int) -> float:
+        """No more than the cost of a trade with another micro-batch as if its context lacked nothing."""
+        request = trade.border.judged.request._replace(n_ubatch=n_ubatch)
+        return self._search.cost(self._evaluator.least(request)) / self._lack(trade.n_ctx)
+
+    def _put_off(self, group: Group, least: float) -> bool:
+        """Whether a larger micro-batch costs more than was thought, by what is known now of the usual one.
+
+        It leaves no part a longer context, so what holds between two parts of the usual one holds for it.
+        """
+        usual = int(self._evaluator.engine.defaults["n_ubatch"])
+        if group.n_ubatch is None or group.n_ubatch <= usual:
+            return False
+        alike = Group(group.pair, None)
+        known = sorted((trade for (of, _), trade in self._seen.items() if of == alike), key=lambda trade: trade.part)
+        first, last = self._ends[group.pair]
+        known = [trade for trade in known if trade.part >= first]
+        if not known or known[0].part != first or known[-1].part < last:
+            return False
+        costs = [self._fastest(trade, group.n_ubatch) for trade in known]
+        bound = costs[0] * self._lack(self._longest(known[0]))
+        for low, high, cost in zip(known, known[1:], costs[1:], strict=False):
+            rises = low.by_host and high.by_host
+            bound = min(bound, cost * self._lack(self._longest(high if rises else low, rises=rises)))
+        if bound <= least * _CLOSE:
+            return False
+        self._push(bound, group)
+        return True
 
     def _longest(self, trade: Trade, *, rises: bool = False) -> int:
         """No part with as much on the GPUs has a longer context, where they end it. One that is over says nothing.
@@ -224,7 +219,7 @@ class Trades:
         looks = self._looks[trade.group] = self._looks.get(trade.group, 1) + 1
         close = trade.longest >= self._reach or trade.cost / _CLOSE < cost < trade.cost * _CLOSE
         if not close and looks <= _LOOKS:
-            self._open = [entry for entry in self._open if _group(entry[2]) != trade.group]
+            self._open = [entry for entry in self._open if group_of(entry[2]) != trade.group]
             heapify(self._open)
             self._begin(trade.group)
         elif judged is not None and cost <= self._best and trade.part < self._last_part(trade.group):
@@ -291,21 +286,17 @@ class Trades:
 
     def _cheapest(self, cache_type: str) -> list[Trade]:
         """The cheapest trade with that cache, if there is one."""
-        left = [entry for entry in self._open if _group(entry[2]).pair[0] == cache_type]
+        left = [entry for entry in self._open if group_of(entry[2]).pair[0] == cache_type]
         known = [trade for trade in self._seen.values() if trade.group.pair[0] == cache_type]
         self._open = left
         heapify(self._open)
         while self._open:
             cost, _, item = heappop(self._open)
             known = [trade for trade in self._seen.values() if trade.group.pair[0] == cache_type]
-            if isinstance(item, Trade) or (known and cost >= WORTH * min(map(_cost, known))):
+            if isinstance(item, Trade) or (known and cost >= _ALMOST * min(map(_cost, known))):
                 break
-            self._expand(item)
+            self._expand(item, cost)
         return [min(known, key=_cost)] if known else []
-
-
-def _group(item: Item) -> Group:
-    return item if isinstance(item, Group) else item.low.group if isinstance(item, Span) else item.group
 
 
 def _cost(trade: Trade) -> float:

@@ -4,10 +4,12 @@ usage: python -m tests.bench.fit [EVERY]     (every EVERYth case, default all; n
 
 Both have the same free memory and the same margin: 1,024 MiB a device, fit's own, and system memory without a limit.
 Seconds per turn are of our speed model, for cards like the RTX 3060 and DDR5. `fit` is the engine's rules over our
-arithmetic, which must come to the recorded choice. Where one choice has more context and the other is faster, neither
-is better by itself: context takes memory, and memory on the GPU is speed. So ours must never be the worse one in both,
-and never slower at fit's own context; where it is longer and slower, the last lines say by how much, and whether fit's
-context holds the turn at all.
+arithmetic, which must come to the recorded choice.
+
+At an equal context ours must never be slower: where fit's is asked of us, and where ours is asked of fit (`-c`). With a
+context of its own each, the one with more context may be slower, since context takes memory and memory on the GPU is
+speed; ours must never be the worse one in both. Where it is longer and slower, the last lines say by how much, whether
+fit's context holds the turn at all, and how much slower fit would be at our context.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ HEAD = "{:18} {:>12} | {:>8} {:>11} {:>8} {:>7} | {:>8} {:>11} {:5} {:>4} {:>8} 
 
 WORDS = (
     "cases", "slower at a context no longer than fit's", "shorter at no more speed", "over the same free memory",
-    "slower with fit's context asked for", "dearer for the intent", "the same",
+    "slower with fit's context asked for", "slower than fit with ours asked for", "dearer for the intent", "the same",
     "leaving it to the engine is said to be fine", "longer and no slower", "longer and slower",
     "longer and slower, and fit's context does not hold the turn", "shorter and faster",
     "fit's own choice is over its margin", "fit's rules come out otherwise",
@@ -36,7 +38,7 @@ def main() -> None:
     """The table, and what it comes to."""
     every = int(sys.argv[1]) if len(sys.argv) > 1 else 1
     counts: Counter[str] = Counter()
-    price: dict[str, list[tuple[float, float]]] = {}
+    price: dict[str, list[tuple[float, float, float]]] = {}
     intent = policy().intent("balanced")
     print(HEAD.format("model", "free MiB", "fit ctx", "on GPU", "MiB", "s/turn", "our ctx", "on GPU", "cache", "ub",
                       "MiB", "s/turn", "alike", ""))  # fmt: skip
@@ -47,15 +49,16 @@ def main() -> None:
         counts["cases"] += 1
         for words in found:
             if words.startswith("longer and slower"):
-                both_grow = (both.ours.n_ctx / both.fit.n_ctx, both.ours.turn_s / both.fit.turn_s)
-                price.setdefault(words, []).append(both_grow)
+                slower = both.ours.turn_s / both.fit.turn_s, both.asked.turn_s / both.ours.turn_s
+                price.setdefault(words, []).append((both.ours.n_ctx / both.fit.n_ctx, *slower))
         print(row(both, found))
     print()
     for words in WORDS:
         print(f"{counts[words]:5} {words}")
-    for words, pairs in price.items():
-        longer, slower = (median(pair[at] for pair in pairs) for at in (0, 1))
-        print(f"{words}: {longer:.1f} times the context for {slower:.2f} times the seconds (medians)")
+    for words, rows in price.items():
+        longer, slower, asked = (median(one[at] for one in rows) for at in (0, 1, 2))
+        print(f"{words}: {longer:.1f} times the context for {slower:.2f} times the seconds (medians);")
+        print(f"    fit asked for that context takes {asked:.2f} times our seconds")
 
 
 def row(both: Compared, found: list[str]) -> str:
@@ -82,6 +85,8 @@ def verdicts(both: Compared, case: dict[str, object], turn_tokens: int) -> list[
         out.append("dearer for the intent")
     if both.alike.turn_s > fit.turn_s * _SAME and fit.judged.fits:
         out.append("slower with fit's context asked for")
+    if ours.turn_s > both.asked.turn_s * _SAME and both.asked.judged.fits:
+        out.append("slower than fit with ours asked for")
     near = fit.turn_s / _SAME <= ours.turn_s <= fit.turn_s * _SAME
     if ours.n_ctx == fit.n_ctx and near:
         out.append("the same")

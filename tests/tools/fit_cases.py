@@ -23,7 +23,7 @@ RAM_BYTES = 1 << 40  # fit takes system memory as unlimited
 
 
 class Compared(NamedTuple):
-    """A case: the engine's choice, ours, and ours at the same context."""
+    """A case: the engine's choice and ours, and each of them at the context of the other."""
 
     model: str
     free_mib: tuple[int, ...]
@@ -31,6 +31,7 @@ class Compared(NamedTuple):
     fit: Side
     ours: Side
     alike: Side  # ours where fit's context was asked for
+    asked: Side  # fit's where ours was
     answer: Recommendation
 
 
@@ -61,20 +62,20 @@ def fit_evaluator(model: str, host: HostSnapshot) -> Evaluator:
     return Evaluator(spec(model), host, engine(), budget, speed, "server", None, nothing)
 
 
-def choice_of_fit(evaluator: Evaluator) -> Fitted:
-    """What the engine's rules choose with one slot and everything else open."""
+def choice_of_fit(evaluator: Evaluator, n_ctx: int | None = None) -> Fitted:
+    """What the engine's rules choose with one slot and everything else open, or with `-c n_ctx`."""
     devices = evaluator.host.devices
     return engine_fit(
         lambda request: evaluator.judge(request).plan,
         evaluator.spec,
-        RequestedSettings(n_parallel=1, kv_unified=False),
+        RequestedSettings(n_parallel=1, kv_unified=False, n_ctx=n_ctx),
         [device.free_bytes for device in devices],
         [device.id for device in devices],
     )
 
 
 def compare(model: str, free_mib: tuple[int, ...], intent: Intent) -> Compared:
-    """Both choices on the same devices, and ours with the context that fit left."""
+    """Both choices on the same devices, ours with the context that fit left, and fit's with ours."""
     host = fit_machine(free_mib)
     whole = fit_evaluator(model, host)
     fitted = choice_of_fit(whole)
@@ -86,8 +87,10 @@ def compare(model: str, free_mib: tuple[int, ...], intent: Intent) -> Compared:
 
     chosen, answer = ours(Wishes(RequestedSettings()))
     alike, _ = ours(Wishes(RequestedSettings(n_ctx=fitted.request.n_ctx)))
+    asked = choice_of_fit(whole, chosen.n_ctx)
     return Compared(
-        model, free_mib, fitted, _side(whole, whole.judge(fitted.request), intent), chosen, alike, answer
+        model, free_mib, fitted, _side(whole, whole.judge(fitted.request), intent), chosen, alike,
+        _side(whole, whole.judge(asked.request), intent), answer,
     )  # fmt: skip
 
 

@@ -8,8 +8,8 @@ from advisor.memory.graph.alloc import BufferRule
 from advisor.memory.graph.model import CPU, GraphModel, GraphPlacement, GraphSettings, Hyper
 from advisor.memory.graph.reduce import Reduction, needed_blocks, outside_blocks
 from advisor.memory.graph.sched import Scheduler, Traced
-from advisor.memory.graph.stretch import PADDING, may_stretch, stretched
 from advisor.memory.graph.support import flash_resolves, runs_flash_everywhere, supports
+from advisor.memory.graph.unknowns import PADDING, Unknowns, left_open, read_off, unknowns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -211,19 +211,26 @@ class Job:
 
     def traced(self, reduction: Reduction, flash: bool) -> Traced:
         """The events of the built blocks; the same for every placement that needs blocks of the same shape."""
-        line = may_stretch(self.h, self.s)
-        key = (flash, *self._key(self.s._replace(n_ctx=0, n_ctx_seq=0) if line else self.s, reduction))
-        known = self.model.traces.setdefault(key, {})
-        at = self.s.n_ctx_seq
-        found = known.get(at)
-        if found is None and line and len(known) > 1:
-            (at_a, a), (at_b, b) = min(known.items()), max(known.items())
-            found = stretched(a, at_a, b, at_b, at)
-            if found is not None:
-                return found
-        if found is None:
+        traces = self.model.traces
+        opened = left_open(self.h, self.s)
+        if opened is not None:
+            key = (flash, *self._key(opened, reduction))
+            if key not in traces:
+                job = Job(self.model, self.h, opened, self.p, self.devices, self.pins)
+                alignments = [rule.alignment for rule in self.scheduler.rules]
+                self._keep(key, unknowns(job.scheduler.traced(job.build(reduction.ids, flash).graph), alignments))
+            graph = traces[key]
+            if graph is not None:
+                return read_off(graph, self.s.n_ctx_seq, self.s.n_ubatch)
+        key = (flash, *self._key(self.s, reduction))
+        if key not in traces:
             found = self.scheduler.traced(self.build(reduction.ids, flash).graph)
-            if len(self.model.traces) > KEPT_TRACES:
-                self.model.traces.clear()
-            known[at] = found
-        return found
+            self._keep(key, Unknowns(found, {}))
+        known = traces[key]
+        assert known is not None
+        return known.found
+
+    def _keep(self, key: tuple[object, ...], graph: Unknowns | None) -> None:
+        if len(self.model.traces) > KEPT_TRACES:
+            self.model.traces.clear()
+        self.model.traces[key] = graph

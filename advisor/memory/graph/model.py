@@ -10,7 +10,7 @@ from advisor.records import NamedTuple
 
 if TYPE_CHECKING:
     from advisor.memory.graph.reduce import Reduction
-    from advisor.memory.graph.sched import Traced
+    from advisor.memory.graph.unknowns import Unknowns
 
 CPU = -1
 _AROUND = re.compile(r"^(enc\.|dec\.)?blk\.\d+\.|\.bias$")
@@ -68,7 +68,7 @@ class GraphModel:
         self.expressions: dict[str, re.Pattern[str]] = {}
         self.flash: dict[tuple[object, ...], bool] = {}
         self.reductions: dict[tuple[GraphPlacement, bool], Reduction] = {}
-        self.traces: dict[tuple[object, ...], dict[int, Traced]] = {}  # by context
+        self.traces: dict[tuple[object, ...], Unknowns | None] = {}
 
     def named(self, name: str, il: int) -> tuple[str, Extents, int] | None:
         """(full name, extents, type) of a tensor, None if there is none; without an ending ".weight" is added."""
