@@ -8,12 +8,12 @@ from advisor.recommend.cures import Cure, Cures, SearchIn
 from advisor.recommend.ladder import Walk
 from advisor.recommend.more_memory import more_memory
 from advisor.recommend.recommendation import Recommendation
-from advisor.recommend.rungs import Rung, context_of, dear, on, outcome, places_of, rate_of, where
+from advisor.recommend.rungs import Rung, context_of, dear, outcome, places_of, rate_of, where
 from advisor.recommend.said import Said, capital, say, sentence
 from advisor.recommend.search import Search
 from advisor.recommend.steps import Step, next_steps
 from advisor.recommend.whole import whole_request
-from advisor.recommend.words import cache_name
+from advisor.recommend.words import cache_name, on
 from advisor.records import NamedTuple
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from advisor.recommend.rungs import (
     Rung,
     context_of,
     dear,
-    on,
     outcome,
     places_of,
     rate_of,
@@ -27,7 +26,7 @@ from advisor.recommend.said import Said, capital, say, sentence
 from advisor.recommend.search import Search
 from advisor.recommend.solve import everywhere, settle
 from advisor.recommend.steps import Step
-from advisor.recommend.words import cache_name, moves
+from advisor.recommend.words import cache_name, moves, on
 from advisor.settings import RequestedSettings
 from advisor.speed import Speed
 

@@ -4,7 +4,7 @@ from advisor.recommend.budget import shared_bytes
 from advisor.recommend.evaluate import Judged
 from advisor.recommend.said import Said, say
 from advisor.recommend.search import Search
-from advisor.recommend.words import experts_away, n_gpus_used, reads_on_gpu, use_rate
+from advisor.recommend.words import experts_away, n_gpus_used, on, reads_on_gpu, use_rate
 from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings
 from advisor.speed import Speed
@@ -105,11 +105,6 @@ def wish_of(search: Search) -> RequestedSettings:
     if pinned.n_gpu_layers is None:
         request = request._replace(n_gpu_layers=search.spec.n_layer_all + 1 if search.evaluator.host.devices else 0)
     return request
-
-
-def on(device: str) -> str:
-    """Where a place is, in words."""
-    return "in system memory" if device == "host" else f"on {device}"
 
 
 def tightest_of(search: Search, judged: Judged) -> Place:
