@@ -38,14 +38,14 @@ def render_recommendation(
         for other in answer.alternatives:
             lines += screen.wrap(f"{other.label}: {other.why}", "    ", f"  {bullet} ")
     if answer.fixes:
-        place = next((fix.device for fix in answer.fixes if fix.device), "")
-        basis = f" (savings {saved_on(place)})" if place else ""
+        placed = next((fix for fix in answer.fixes if fix.device), None)
+        basis = f" (savings {saved_on(placed.device, placed.whole)})" if placed is not None else ""
         lines += ["", screen.paint("What would help", "bold") + basis]
         for fix in answer.fixes[:6]:
             enough = "" if fix.enough else ", not enough alone"
             text = f"{fix.change} saves {format_bytes(fix.saves_bytes)} ({fix.costs}{enough})"
             if fix.costs == "money":
-                text = fix.change
+                text = fix.change + ("" if fix.enough else " (not enough alone)")
             lines += screen.wrap(text, "    ", f"  {bullet} ")
     if answer.warnings:
         lines += ["", screen.paint("Mind", "bold"), *note_lines(answer.warnings, screen, "!", "yellow")]

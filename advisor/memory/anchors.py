@@ -14,9 +14,8 @@ from advisor.memory.graph import CPU, GraphPlacement, GraphSettings
 from advisor.records import NamedTuple
 
 _FAR = 4
-_CLOSE = 2  # times a context: what is known there is as good as what can be read off
-_LONG = 98304
 _GRID = 2048  # the contexts that are read off: this, four times as much, and so on
+_SHORT = 1024  # and this much below the upper one, for how it grows there
 _NEAR = 8  # parts more or less on the devices for which one placement stands
 _F16 = BY_NAME["f16"].id
 
@@ -43,7 +42,10 @@ class Readable:
                 built.append((count, placement))
 
     def line(self, settings: GraphSettings, placement: GraphPlacement) -> "Line | None":
-        """Two contexts at which the buffers of much the same placement were read off, best one on either side."""
+        """What contexts around this one, that were read off, say of much the same placement.
+
+        A buffer is its widest moment: below some context one that grows by the mask alone, above it another.
+        """
         opened = self._opened(settings)
         built = self._built.get(_alike(opened, placement)) if opened is not None else None
         if not built:
@@ -54,9 +56,9 @@ class Readable:
         at, low = settings.n_ctx_seq, _GRID
         while low * _FAR <= at:
             low *= _FAR
-        slope = 2 * min(settings.n_ubatch, settings.n_ctx)
+        slope = (4 if settings.flash == "off" else 2) * min(settings.n_ubatch, settings.n_ctx)
         for first in (low, low * _FAR, low // _FAR):
-            points = (first, first * _FAR, first * _FAR - 1024)
+            points = (first, first * _FAR, first * _FAR - _SHORT)
             ends = [settings._replace(n_ctx=n * (settings.n_ctx // at), n_ctx_seq=n) for n in points]
             if all(self._opened(end) == opened for end in ends):
                 for end in ends[:2]:
@@ -67,13 +69,13 @@ class Readable:
                 if any(y - x != slope * first * (_FAR - 1) for x, y in zip(a, b, strict=True)):
                     if points[2] not in known:
                         known[points[2]] = self._read(ends[2], near)
-                    steps = [(y - x) // 1024 for x, y in zip(known[points[2]], b, strict=True)]
+                    steps = [(y - x) // _SHORT for x, y in zip(known[points[2]], b, strict=True)]
                 return Line(first, a, first * _FAR, b, slope, steps)
         return None
 
 
 class Line(NamedTuple):
-    """Buffers at two contexts."""
+    """Buffers at two contexts; `slope`: bytes a token above the lower one, `steps`: below the upper one, per place."""
 
     low: int
     at_low: Sizes
@@ -83,14 +85,15 @@ class Line(NamedTuple):
     steps: list[int]
 
     def at(self, n_ctx: int) -> Sizes:
-        """Between them, or on the straight beyond."""
+        """Between or beyond them."""
         up, down = n_ctx - self.low, self.high - n_ctx
-        return tuple(
-            [
-                min(max(a + self.slope * up, b - step * down), max(b, a)) if a else a
-                for a, b, step in zip(self.at_low, self.at_high, self.steps, strict=True)
-            ]
-        )
+        sizes = [
+            max(a + self.slope * up, b - step * down) if a else 0
+            for a, b, step in zip(self.at_low, self.at_high, self.steps, strict=True)
+        ]
+        if down < 0:
+            return tuple(sizes)
+        return tuple([min(size, max(a, b)) for size, a, b in zip(sizes, self.at_low, self.at_high, strict=True)])
 
 
 class Anchors:
@@ -99,6 +102,7 @@ class Anchors:
     def __init__(self, readable: Readable | None = None) -> None:
         """`readable`: what can be read off graphs that were built for other settings, None = nothing."""
         self._readable = readable
+        self.far_apart = False  # contexts are, so that one says little of another and it pays to read off more
         self._by_context: dict[tuple[object, ...], list[tuple[int, Sizes]]] = {}
         self._by_placement: dict[tuple[object, ...], list[tuple[int, int, Sizes]]] = {}
         self._by_devices: dict[tuple[object, ...], list[tuple[frozenset[int], int, Sizes]]] = {}
@@ -116,14 +120,13 @@ class Anchors:
         alike = self._by_devices.setdefault(_devices_key(settings, placement), [])
         alike.append((frozenset(placement.layers), settings.n_ctx_seq, sizes))
 
+    def between(self, settings: GraphSettings, placement: GraphPlacement) -> Sizes | None:
+        """The buffers on a line, see `on_a_line`; None where known contexts do not leave only that."""
+        return self._guess(settings, placement) if self.on_a_line(settings, placement) else None
+
     def guess(self, settings: GraphSettings, placement: GraphPlacement) -> Sizes | None:
         """The buffers between or beside known ones, None when nothing comparable is known."""
-        found = self._guess(settings, placement, _CLOSE)
-        if found is not None:
-            return found
-        line = None
-        if self._readable is not None and settings.n_ctx_seq >= _LONG:
-            line = self._readable.line(settings, placement)
+        line = self._readable.line(settings, placement) if self._readable is not None and self.far_apart else None
         if line is not None:
             return self._beside(line, settings, placement)
         found = self._guess(settings, placement)
@@ -145,22 +148,22 @@ class Anchors:
         there = line.at(known_at)
         return tuple([max(a + b - c, b // 4) for a, b, c in zip(here, sizes, there, strict=True)])
 
-    def _guess(self, settings: GraphSettings, placement: GraphPlacement, far: float = _FAR) -> Sizes | None:
+    def _guess(self, settings: GraphSettings, placement: GraphPlacement) -> Sizes | None:
         line = self._by_context.get(_context_key(settings, placement), [])
         at = settings.n_ctx_seq
         if len(line) > 1:
             above = min(max(bisect_left(line, (at, ())), 1), len(line) - 1)
             (x0, low), (x1, high) = line[above - 1], line[above]
             return tuple(a + (b - a) * (at - x0) // (x1 - x0) for a, b in zip(low, high, strict=True))
-        if line and _close(at, line[0][0], far):
+        if line and _close(at, line[0][0]):
             return _grown(line[0][1], settings, at - line[0][0])
         near = self._by_placement.get(_placement_key(settings, placement))
         if near:
             count = _on_devices(placement)
             _, known_at, sizes = min(near, key=lambda entry: (abs(entry[1] - at), abs(entry[0] - count)))
-            if _close(at, known_at, far):
+            if _close(at, known_at):
                 return _grown(sizes, settings, at - known_at)
-        return self._of_fewer_devices(settings, placement) if far == _FAR else None
+        return self._of_fewer_devices(settings, placement)
 
     def _of_fewer_devices(self, settings: GraphSettings, placement: GraphPlacement) -> Sizes | None:
         """Some devices left empty that are not where something is known: the others hardly need anything else.
@@ -244,9 +247,9 @@ def _grown(sizes: Sizes, settings: GraphSettings, more_tokens: int) -> Sizes:
     return tuple(max(size + grown, size // 4) for size in sizes)
 
 
-def _close(n_ctx: int, known: int, far: float = _FAR) -> bool:
+def _close(n_ctx: int, known: int) -> bool:
     """Whether a buffer at one context says something of another: where the mask grows past a hole it takes a leap."""
-    return known < far * n_ctx and n_ctx < far * known
+    return known < _FAR * n_ctx and n_ctx < _FAR * known
 
 
 def _on_devices(placement: GraphPlacement) -> int:

@@ -92,7 +92,8 @@ class ComputeModel:
             if plain is not None:
                 return plain
         key = (graph_settings._replace(n_ctx=0, n_ctx_seq=0), graph_placement)
-        alike = (key[0], frozenset(graph_placement.layers), bool(graph_placement.overrides))
+        # the output alone on a GPU has no attention there
+        alike = (key[0], frozenset(graph_placement.layers[:-1]), bool(graph_placement.overrides))
         known = self._flash.get(key)
         if known is None and (not exact or settings.flash_attn == "on"):
             known = self._flash.get(alike)
@@ -119,8 +120,8 @@ class ComputeModel:
             return self._like.buffers(settings, placement, overrides, exact=exact)
         key = self.values(settings, placement, overrides)
         known = self._known.get(key)
-        if known is None and (not exact or self._anchors.on_a_line(*key)):
-            known = self._anchors.guess(*key)
+        if known is None:
+            known = self._anchors.between(*key) if exact else self._anchors.guess(*key)
         if known is None:
             known = self._work_out(*key, settings, placement)
             self._known[key] = known
@@ -136,6 +137,10 @@ class ComputeModel:
     def n_known(self) -> int:
         """How many answers were worked out; as long as it is the same, so are interpolated ones."""
         return len(self._known)
+
+    def look_far(self, far_apart: bool) -> None:
+        """Whether contexts far apart are sketched, see `Anchors`."""
+        self._anchors.far_apart = far_apart
 
     def can_guess(self, settings: RunSettings, placement: Sequence[int], overrides: Overrides) -> bool:
         """Whether an inexact answer needs no new graph."""

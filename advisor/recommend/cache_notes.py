@@ -30,6 +30,15 @@ def safety_notes(rows: Iterable[CacheRow], plan: MemoryPlan, backends: Iterable[
         for row in mixed:
             text = f"Keys in {pair[0]} with values in {pair[1]} are slow here: {row.text}.{_divided(row)}"
             notes.append((row.factor, Note(f"cache_types_mixed_{row.effect}", text, f"policy.toml: {row.name}")))
+    stuck = [row for row in known if row.heads]
+    if in_use and plan.devices:
+        for row in stuck:
+            text = (
+                f"Attention is slow here: {row.text}. The speeds here are divided by {row.factor:g} for that; "
+                f"-fa auto with values in f16 leaves it on the GPU."
+            )
+            notes.append((row.factor, Note("attention_on_cpu", text, f"policy.toml: {row.name}")))
+        known = [row for row in known if row not in stuck] if stuck else known
     for kind, side in zip(pair, "kv", strict=True):
         if not BY_NAME[kind].is_quantized or (side == "v" and kind == pair[0]):
             continue
@@ -39,7 +48,7 @@ def safety_notes(rows: Iterable[CacheRow], plan: MemoryPlan, backends: Iterable[
                 continue
             text = f"{_subject(row, kind)}: {row.text}.{_divided(row)}"
             notes.append((row.factor, Note(f"cache_type_{row.effect}", text, f"policy.toml: {row.name}")))
-        if not any(row.effect != "lossy_keys" for row in mine) and backends:
+        if not any(row.effect != "lossy_keys" for row in mine) and backends and not stuck:
             where = " and ".join(sorted(set(backends)))
             text = f"How fast a {kind} cache is with {where} is not known here."
             notes.append((0.0, Note("cache_type_unknown", text, "policy.toml: cache_safety")))

@@ -81,7 +81,10 @@ def table_basis(search: Search, chosen: Judged, pairs: list[tuple[str, str]]) ->
         ):  # fmt: skip
             base, basis = whole, WHOLE
             if _with_whole(chosen.request, whole):
-                base, basis = whole._replace(n_ubatch=chosen.request.n_ubatch), WHOLE + experts_text(chosen)
+                base, basis = (
+                    whole._replace(n_ubatch=chosen.request.n_ubatch),
+                    WHOLE + experts_text(search.spec, chosen),
+                )
         else:
             base = base._replace(
                 n_gpu_layers=settings.n_gpu_layers,
@@ -90,7 +93,7 @@ def table_basis(search: Search, chosen: Judged, pairs: list[tuple[str, str]]) ->
                 n_ubatch=chosen.request.n_ubatch,
                 tensor_split=chosen.request.tensor_split,
             )
-            basis = f"{settings.n_gpu_layers} of {every} layers on the GPU{experts_text(chosen)}"
+            basis = f"{settings.n_gpu_layers} of {every} layers on the GPU{experts_text(search.spec, chosen)}"
     else:
         base = base._replace(n_gpu_layers=0)
     usual = search.evaluator.engine.defaults["n_ubatch"]

@@ -185,7 +185,7 @@ class Cures:
         change = "-ctk q8_0 -ctv q8_0"
         fix = next((fix for fix in self._answer.fixes if fix.change == change), None)
         if fix is not None:
-            saves, place = fix.saves_bytes, saved_on(fix.device)
+            saves, place = fix.saves_bytes, saved_on(fix.device, fix.whole)
         else:
             small = chosen.request._replace(cache_type_k="q8_0", cache_type_v="q8_0")
             saves = search.evaluator.cache_bytes(chosen.request) - search.evaluator.cache_bytes(small)
@@ -247,7 +247,7 @@ class Cures:
         alone = "" if fix.enough else ", not enough alone"
         costs = "{lost_n_ctx} tokens less context" if fix.lost_n_ctx else "{costs}"
         said = say(f"{{change}} saves {{saves_bytes}} {{where}}, at the price of {costs}{alone}", change=fix.change,
-                   saves_bytes=fix.saves_bytes, where=saved_on(fix.device), costs=fix.costs,
+                   saves_bytes=fix.saves_bytes, where=saved_on(fix.device, fix.whole), costs=fix.costs,
                    lost_n_ctx=fix.lost_n_ctx)  # fmt: skip
         return Cure("setting", fix.change, fix.saves_bytes, fix.enough, None, sentence(said))
 

@@ -49,7 +49,7 @@ class Evaluator:
     ) -> None:  # fmt: skip
         """`beside`, `overheads` and `like` as for Planner."""
         self.spec, self.host, self.engine, self.budget = spec, host, engine, budget
-        self._speed, self._tool, self._beside, self._overheads = speed, tool, beside, overheads
+        self._speed, self._tool, self.beside, self._overheads = speed, tool, beside, overheads
         devices = [
             device._replace(free_bytes=limit.free_bytes) if device.free_bytes != limit.free_bytes else device
             for device, limit in zip(host.devices, budget.devices, strict=True)
@@ -62,11 +62,16 @@ class Evaluator:
         self._least: dict[RequestedSettings, Judged] = {}
         self._drawn: dict[RequestedSettings, tuple[int, Judged]] = {}
         self._shared_out: dict[RequestedSettings, RequestedSettings] = {}
+        self._dealt_out: set[RequestedSettings] = set()
         self._resolved: dict[RequestedSettings, RunSettings] = {}
         self._room: dict[tuple[RequestedSettings, tuple[bool, ...]], list[int]] = {}
         self._expert_kinds: Mapping[int, tuple[str, ...]] | None = None
         self._n_sketched = 0
         self._slow_rows: tuple[CacheRow, ...] = ()
+
+    def look_far(self, far_apart: bool) -> None:
+        """Whether contexts far apart are sketched: more is read off for them."""
+        self._planner.compute.look_far(far_apart)
 
     def know(self, rows: Sequence[CacheRow]) -> None:
         """What is known of cache types with this model on these GPUs: speeds carry attention on the CPU."""
@@ -93,25 +98,39 @@ class Evaluator:
         """What judges the same model in another quantization with everything else the same."""
         speed = SpeedModel(spec, self.host, {}, self._speed.machine)
         return Evaluator(
-            spec, self.host, self.engine, self.budget, speed, self._tool, self._beside, self._overheads, self
+            spec, self.host, self.engine, self.budget, speed, self._tool, self.beside, self._overheads, self
         )
 
     def on(self, host: HostSnapshot, budget: Budget) -> "Evaluator":
         """What judges the same model on the same GPUs with other memory."""
         other = Evaluator(
-            self.spec, host, self.engine, budget, self._speed, self._tool, self._beside, self._overheads, self
+            self.spec, host, self.engine, budget, self._speed, self._tool, self.beside, self._overheads, self
         )
         other._planner.share(self._planner)
         other._expert_kinds, other._slow_rows = self._expert_kinds, self._slow_rows
         return other
 
     def judge(self, request: RequestedSettings) -> Judged:
-        """Plan `request` and hold it against the budget."""
+        """Plan `request` and hold it against the budget; layers that `share_out` dealt may be dealt anew to fit."""
         known = self._judged.get(request)
         if known is None:
-            plan = self._planner.plan(self._resolve(request))
-            known = self._judged[request] = Judged(request, plan, shortfalls(plan, self.budget))
+            known = self._exactly(request)
+            if request in self._dealt_out and not known.fits_devices and self._left(known) > 0:
+                # dealt by buffers that were known roughly: by those of this very plan it may fit
+                again = self.dealt_anew(known)
+                other = self._exactly(again) if again != request else known
+                known = other if other.fits_devices else known
+            self._judged[request] = known
         return known
+
+    def _exactly(self, request: RequestedSettings) -> Judged:
+        plan = self._planner.plan(self._resolve(request))
+        return Judged(request, plan, shortfalls(plan, self.budget))
+
+    def _left(self, judged: Judged) -> int:
+        """Bytes left in all GPUs together."""
+        pairs = zip(self.budget.devices, judged.plan.devices, strict=True)
+        return sum([limit.usable_bytes - plan.planned_bytes for limit, plan in pairs])
 
     def sketch(self, request: RequestedSettings) -> Judged:
         """As `judge`, with compute buffers between those of earlier candidates: to find where to look."""
@@ -121,7 +140,7 @@ class Evaluator:
         n_known = self._planner.compute.n_known
         drawn_at, drawn = self._drawn.get(request, (-1, None))
         # what is loaded beside the model has anchors of its own
-        if drawn is None or drawn_at != n_known or self._beside is not None or request.spec_type:
+        if drawn is None or drawn_at != n_known or self.beside is not None or request.spec_type:
             self._n_sketched += 1
             plan = self._planner.plan(self._resolve(request), exact=False)
             drawn = Judged(request, plan, shortfalls(plan, self.budget))
@@ -149,9 +168,14 @@ class Evaluator:
         return known
 
     def spare(self, judged: Judged, *, host: bool) -> int:
-        """Bytes left in the fullest GPU, and with `host` in system memory if that is fuller; negative = over."""
+        """Bytes left in the fullest GPU, and with `host` in system memory if that is fuller; negative = over.
+
+        Where layers were dealt to several GPUs that all hold theirs: in these and the others together.
+        """
         limits = zip(self.budget.devices, judged.plan.devices, strict=True)
         spare = [limit.usable_bytes - plan.planned_bytes for limit, plan in limits if plan.planned_bytes]
+        if judged.request in self._dealt_out and min(spare, default=0) > 0:
+            spare = [self._left(judged)]
         if host:
             spare.append(-host_over_bytes(judged.plan, self.budget))
         return min(spare, default=0)
@@ -168,6 +192,7 @@ class Evaluator:
         dealt = self._shared_out.get(request)
         if dealt is None:
             dealt = self._shared_out[request] = self._share_out(request)
+            self._dealt_out.add(dealt)
         return dealt
 
     def dealt_without_buffers(self, request: RequestedSettings) -> RequestedSettings:
@@ -274,11 +299,6 @@ class Evaluator:
     def constants(self) -> Constants:
         """What the speeds rest on."""
         return self._speed.constants
-
-    @property
-    def beside(self) -> "Beside | None":
-        """What is loaded beside the model."""
-        return self._beside
 
     def tokens_per_s(self, judged: Judged, depth: int) -> float:
         """Decode speed of a candidate with `depth` tokens in the cache."""

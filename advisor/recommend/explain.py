@@ -41,7 +41,10 @@ def summarize(spec: ModelSpec, judged: Judged, speed: Speed, verdict: str) -> st
         return f"Does not fit: {format_bytes(short.over_bytes)} too much for {place} at {settings.n_ctx:,} tokens."
     if not spec.answers:
         pace = f"about {speed.prefill_tokens_per_s.value:,.0f} tokens/s"
-        return f"Embeds with {layers_text(spec, judged)}, {settings.n_ctx:,} tokens at a time, {pace}."
+        at_once = f"{settings.n_ctx:,} tokens at a time"
+        if settings.n_parallel > 1 and not settings.kv_unified:
+            at_once = f"{settings.n_parallel} slots of {settings.n_ctx_seq:,} tokens"
+        return f"Embeds with {layers_text(spec, judged)}, {at_once}, {pace}."
     grows = any(layer.has_cache for layer in spec.layers)
     cache = f" ({cache_name(judged)} cache)" if grows else ""
     slots = f" in {settings.n_parallel} slots" if settings.n_parallel > 1 else ""

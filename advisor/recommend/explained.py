@@ -8,7 +8,7 @@ from advisor.recommend.cures import Cure, Cures, SearchIn
 from advisor.recommend.ladder import Walk
 from advisor.recommend.more_memory import more_memory
 from advisor.recommend.recommendation import Recommendation
-from advisor.recommend.rungs import Rung, context_of, dear, outcome, places_of, rate_of, where
+from advisor.recommend.rungs import Rung, context_of, dear, lacking, outcome, places_of, rate_of, where
 from advisor.recommend.said import Said, capital, say, sentence
 from advisor.recommend.search import Search
 from advisor.recommend.steps import Step, next_steps
@@ -121,11 +121,8 @@ def friend(search: Search, answer: Recommendation, rungs: tuple[Rung, ...]) -> S
     (layers, a), (context, b) = where(search, chosen), context_of(chosen)
     a = {"n_gpus": len(names), "card": names[0] if names else "", "name": search.spec.name, **a}
     if not chosen.fits:
-        place = rungs[-1].tightest
-        return sentence(
-            say(f"{{name}} does not fit {on_gpus}: even with {context} it lacks {{over_bytes}} {{place}}",
-                over_bytes=place.over_bytes, place=on(place.device), **a, **b)
-        )  # fmt: skip
+        lacks, c = lacking(rungs[-1].places)
+        return sentence(say(f"{{name}} does not fit {on_gpus}: even with {context} it lacks {lacks}", **a, **b, **c))
     whole = answer.verdict == "full"
     how = f"runs whole on {on_gpus}" if whole else f"runs with {layers}" if names else f"runs on {on_gpus}"
     if len(names) == 1:
@@ -136,7 +133,7 @@ def friend(search: Search, answer: Recommendation, rungs: tuple[Rung, ...]) -> S
     wish = next((rung for rung in rungs if not rung.judged.fits and rung.taken), None)
     if wish is None:
         return sentence(line)
-    place, (more, c) = wish.tightest, context_of(wish.judged, "wished_n_ctx")
+    (lacks, d), (more, c) = lacking(wish.places), context_of(wish.judged, "wished_n_ctx")
     cache = "" if cache_name(wish.judged) == cache_name(chosen) else " in {wished_cache}"
     if wish.judged.plan.settings.n_ctx == chosen.plan.settings.n_ctx and not whole and names:
         wished = whole_request(search.evaluator, chosen.request, search.wishes.pinned)
@@ -146,6 +143,5 @@ def friend(search: Search, answer: Recommendation, rungs: tuple[Rung, ...]) -> S
             text = "with {over_bytes} more {place} it would run whole"
             return sentence(line, say(text, over_bytes=needs.more_bytes, place=on(device)))
     all_of_it = "" if whole or not names else "all of it with "
-    text = f"for {all_of_it}{more}{cache} it lacks {{over_bytes}} {{place}}"
-    return sentence(line, say(text, **c, wished_cache=cache_name(wish.judged), over_bytes=place.over_bytes,
-                              place=on(place.device)))  # fmt: skip
+    text = f"for {all_of_it}{more}{cache} it lacks {lacks}"
+    return sentence(line, say(text, **c, **d, wished_cache=cache_name(wish.judged)))

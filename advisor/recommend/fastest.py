@@ -45,8 +45,17 @@ def too_slow(search: Search, best: Ranked) -> Note:
     nothing, these = (
         ("None of the settings looked at", "the fastest of these") if ways else ("Nothing that fits", "the fastest")
     )
-    text = f"{nothing} reaches {least:g} tokens/s with {context}, {caches} cache and {batch}"
-    return Note("below_min_tps", f"{text}; this, {these}, gives about {most:.1f}.")
+    grows = any(layer.has_cache for layer in search.spec.layers)
+    knobs = f"{context}, {caches} cache and {batch}" if grows else f"{context} and {batch}"
+    text = f"{nothing} reaches {_rate(least)} tokens/s with {knobs}"
+    return Note(
+        "below_min_tps", f"{text}; this, {these}, gives about {f'{most:,.0f}' if most >= 1000 else f'{most:.1f}'}."
+    )
+
+
+def _rate(tokens_per_s: float) -> str:
+    """As it was asked for, large ones with commas."""
+    return f"{tokens_per_s:,.0f}" if tokens_per_s >= 1000 else f"{tokens_per_s:g}"
 
 
 def micro_batches(search: Search) -> tuple[int | None, ...]:

@@ -67,7 +67,7 @@ def _larger_batches(search: Search, best: Judged, least: float) -> list[Judged]:
 
 def _longer(search: Search, best: Judged, least: float) -> list[Judged]:
     """A part less on the GPUs, with the longest context beside it: where sketches thought that it ends sooner."""
-    if search.wishes.pinned.n_ctx is not None or best.plan.settings.n_ctx >= search.unasked:
+    if search.wishes.pinned.n_ctx is not None or best.plan.settings.n_ctx >= search.unasked_of(best.request):
         return []
     chain, at = _part_of(search, best, best.request.n_ubatch)
     if at is None or at <= chain.low:
@@ -126,7 +126,8 @@ def finer(search: Search, best: Judged, kinds: Mapping[int, tuple[str, ...]], le
     Nothing is looked into that would not be cheaper by what is read of each memory.
     """
     pinned, settings = search.wishes.pinned, best.plan.settings
-    if not kinds or pinned.n_gpu_layers is not None or settings.n_gpu_layers <= search.spec.n_layer_all:
+    asked = pinned.n_cpu_moe is not None or pinned.cpu_moe or pinned.tensor_overrides  # where experts lie, by wish
+    if not kinds or asked or pinned.n_gpu_layers is not None or settings.n_gpu_layers <= search.spec.n_layer_all:
         return []
     found: list[Judged] = []
     for request in (*_last_block(search, best, kinds), *shared_anew(search, best, kinds)):
@@ -157,7 +158,8 @@ def shared_anew(search: Search, best: Judged, kinds: Mapping[int, tuple[str, ...
     plan, pinned = best.plan, search.wishes.pinned
     n_devices = len(plan.devices)
     counts = [plan.placement.count(index) for index in range(n_devices)]
-    if n_devices < 2 or pinned.tensor_split or pinned.split_mode or HOST in plan.placement or 0 in counts:
+    asked = pinned.n_cpu_moe is not None or pinned.cpu_moe or pinned.tensor_overrides or pinned.tensor_split
+    if n_devices < 2 or asked or pinned.split_mode or HOST in plan.placement or 0 in counts:
         return
     whole = best.request._replace(n_cpu_moe=None, tensor_overrides=())
     layers = search.evaluator.bytes_by_layer(whole)

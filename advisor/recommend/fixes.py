@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from advisor.recommend.budget import shared_bytes
 from advisor.recommend.cache_safety import slow_row
 from advisor.recommend.contexts import WHOLE, ContextTable, tightest
 from advisor.recommend.evaluate import Judged
@@ -30,9 +31,12 @@ def fixes(
         return []
     wished = whole_request(search.evaluator, best.request, search.wishes.pinned)
     wished = wished._replace(n_ctx=best.plan.settings.n_ctx)
-    if verdict == "does_not_fit" and not search.evaluator.host.devices:
+    all_of_it, nothing_fits = wished, verdict == "does_not_fit"
+    if nothing_fits:  # then whatever makes it fit in part will do
         wished = best.request
     before = search.judge(wished)
+    if before.fits:  # what is not on the GPUs is away by wish: nothing is lacking
+        return []
     place, need, _ = tightest(search, before)
     over = before.shorts[0].over_bytes if before.shorts else 0
     out: list[Fix] = []
@@ -41,9 +45,11 @@ def fixes(
         if not search.may_fit(request):  # however it is dealt: it is compared as it was dealt before
             request = request._replace(tensor_split=before.request.tensor_split)
         judged = search.judge(request)
-        after = _need_at(judged, place)
+        after = _need_at(search, judged, place)
         if need - after > 0:
-            out.append(Fix(change, need - after, costs, judged.fits, lost_n_ctx=lost_n_ctx, device=place))
+            whole = not nothing_fits or wished == all_of_it
+            enough = judged.fits or (nothing_fits and _fits_otherwise(search, request))
+            out.append(Fix(change, need - after, costs, enough, lost_n_ctx=lost_n_ctx, device=place, whole=whole))
 
     settings = before.plan.settings
     if settings.cache_type_k == "f16" and search.cache_allowed("q8_0"):
@@ -58,15 +64,16 @@ def fixes(
     if settings.n_ubatch > 256:
         offer("-ub 256", wished._replace(n_ubatch=256), "slower reading of the prompt")
     out += [quantization_fix(search, one) for one in smaller]
-    if over and place != "host":
+    if (over and place != "host") or (nothing_fits and search.evaluator.host.devices):
         from advisor.recommend.more_memory import more_memory
 
-        more = more_memory(search, wished)
+        more = more_memory(search, all_of_it)
         if more is not None:
             out.append(Fix(more.text, more.more_bytes, "money", more.enough))
     if verdict == "does_not_fit" and best.shorts and best.shorts[0].device == "host":
         lacking = best.shorts[0].over_bytes
-        out.append(Fix(f"{format_bytes(lacking)} more system memory", lacking, "money", True))
+        alone = all(short.device == "host" for short in best.shorts)
+        out.append(Fix(f"{format_bytes(lacking)} more system memory", lacking, "money", alone))
     out.sort(key=lambda fix: (not fix.enough, fix.costs == "money"))  # otherwise they stand in the order of their price
     return out
 
@@ -84,11 +91,20 @@ def _shorter_contexts(contexts: ContextTable, cache_type: str, n_ctx: int, slots
     row = next((row for row in contexts.rows if row.cache_type == cache_type), None)
     if row is not None and row.max_n_ctx and contexts.basis.startswith(WHOLE) and row.max_n_ctx >= 4096:
         return [row.max_n_ctx * slots] if row.max_n_ctx * slots < n_ctx else []
-    return [shorter for shorter in (8192, 4096) if shorter < n_ctx]
+    return [shorter * slots for shorter in (8192, 4096) if shorter * slots < n_ctx]
 
 
-def _need_at(judged: Judged, place: str) -> int:
-    for plan in judged.plan.devices:
-        if plan.id == place:
-            return plan.planned_bytes
-    return judged.plan.host.planned_bytes
+def _fits_otherwise(search: Search, request: RequestedSettings) -> bool:
+    """Whether a request fits with as much on the GPUs as goes there, where nothing says how much that is."""
+    if search.wishes.pinned.n_gpu_layers is not None or not search.evaluator.host.devices or not request.n_ctx:
+        return False
+    pair = (request.cache_type_k or "f16", request.cache_type_v or "f16")
+    border = search.split(pair, request.n_ctx, request.n_ubatch)
+    return border is not None and search.judge(border.make(border.at)).fits
+
+
+def _need_at(search: Search, judged: Judged, place: str) -> int:
+    """What is planned on a GPU or in system memory, what GPUs take of that among it."""
+    need = next((plan.planned_bytes for plan in judged.plan.devices if plan.id == place), None)
+    host = judged.plan.host.planned_bytes + shared_bytes(judged.plan, search.evaluator.budget)
+    return host if need is None else need

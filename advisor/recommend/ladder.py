@@ -15,6 +15,7 @@ from advisor.recommend.rungs import (
     Rung,
     context_of,
     dear,
+    needed,
     outcome,
     places_of,
     rate_of,
@@ -132,13 +133,7 @@ class Walk:
         left = " and ".join(device.id for device in self._all if device.id not in used)
         text = f"without {{left}}: {text}" if cards else text
         what = say(text, **a, **b, cache=cache_name(judged), left=left)
-        place = tightest_of(search, judged)
-        need = say("{need_bytes} needed {place}, {usable_bytes} may be used", need_bytes=place.need_bytes,
-                   place=on(place.device), usable_bytes=place.usable_bytes)  # fmt: skip
-        if place.below_margin_bytes:
-            lacking = say(" and {below_margin_bytes} is lacking of what must stay free",
-                          below_margin_bytes=place.below_margin_bytes)  # fmt: skip
-            need = Said(need.text + lacking.text, {**need.figures, **lacking.figures})
+        need = needed(tightest_of(search, judged))
         self._add("cards" if cards else "wish", judged, what, need, outcome(search, judged), taken=True, search=search)
 
     def _concede(self, code: str, judged: Judged) -> None:
@@ -157,7 +152,10 @@ class Walk:
             (new, a), (old, b) = context_of(judged), context_of(before.judged, "n_ctx_before")
             if before.judged.fits:  # given up for speed: faster cards get more layers
                 turns = {"turn_s": judged, "before_turn_s": before.judged}
-                b |= {name: self._speed(one).turn_seconds.value for name, one in turns.items()}
+                seconds = {name: self._speed(one).turn_seconds.value for name, one in turns.items()}
+                if seconds["before_turn_s"] <= seconds["turn_s"]:  # not for speed: the cache lies in RAM
+                    return self._enough(f"{new} instead of {old.partition(' ')[0]}", {**a, **b}, judged)
+                b |= seconds
                 effect = "a turn takes {turn_s} instead of {before_turn_s}"
             return say(f"{new} instead of {old.partition(' ')[0]}: {effect}", **a, **b, **amounts)
         old_speed, new_speed = (self._speed(one) for one in (before.judged, judged))
@@ -172,6 +170,15 @@ class Walk:
         layers, values = where(self._search, judged)
         return say(f"{layers}: {effect}; before it would be {{before_tokens_per_s}}", **values, **amounts,
                    before_tokens_per_s=rate_of(self._search, old_speed))  # fmt: skip
+
+    def _enough(self, words: str, values: Figures, judged: Judged) -> Said:
+        """A context that is no longer than need be, where a longer one would be no slower: what that leaves of RAM."""
+        search = self._search
+        host = next(place for place in self._taken().places if place.device == "host")
+        effect, amounts = self._effect(host, judged)
+        text = f"{words}: {{comfortable_n_ctx}} tokens are enough for {{intent}}; {effect}"
+        enough = search.comfortable // search.slots
+        return say(text, **values, **amounts, comfortable_n_ctx=enough, intent=search.intent.name)
 
     def _effect(self, place: Place, judged: Judged) -> tuple[str, Figures]:
         """What `judged` saves or takes at a place, as a template and its figures."""
@@ -241,7 +248,7 @@ class Walk:
     def _fewer_layers(self, wish: RequestedSettings) -> None:
         """All of the context with a part on the CPU, where the choice rather has less context."""
         search, settings = self._search, self._chosen.plan.settings
-        if not search.evaluator.host.devices or not wish.n_ctx:
+        if not search.evaluator.host.devices or not wish.n_ctx or self._taken().judged.fits:
             return
         border = search.split((settings.cache_type_k, settings.cache_type_v), wish.n_ctx, None)
         judged = settle(search.evaluator, border, everywhere) if border is not None else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from advisor.recommend.evaluate import Evaluator, Judged
 from advisor.recommend.recommendation import Note
 from advisor.recommend.whole import whole_request
-from advisor.recommend.words import seconds_text
+from advisor.recommend.words import pace_of, seconds_text
 from advisor.settings import RequestedSettings
 from advisor.speed import Speed
 from advisor.speed.beyond import spilled_seconds, streaming_seconds
@@ -41,10 +41,12 @@ def _streaming(evaluator: Evaluator, judged: Judged, speed: Speed) -> list[Note]
     every = "the part of the weights that is used" if spec.n_expert else f"{format_bytes(on_host)} of weights"
     text = (
         f"Weights do not stay in memory and are read from disk for every token: {every} at "
-        f"{disk / 1e9:g} GB/s, about {seconds_text(1 / rate)} a token."
+        f"{disk / 1e9:g} GB/s, {pace_of(rate) if rate >= 1 else f'about {seconds_text(1 / rate)} a token'}."
     )
     notes = [Note("streams_from_disk", text, "speed.toml: disk")]
     seconds = streaming_seconds(spec.parameters, constants)
+    if seconds < 1:  # of small models nobody streams layers
+        return notes
     text = (
         f"Programs that stream layers through a small GPU (AirLLM and the like) run it with exact results, but read "
         f"all {format_bytes(2 * spec.parameters)} of the 16-bit weights for every token: {seconds_text(seconds)} a "

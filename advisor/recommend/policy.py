@@ -19,6 +19,7 @@ _CACHE_ROW_SCHEMA: dict[str, object] = {
     "keys_only?": "bool",
     "mixed?": "bool",
     "head_size_from?": "int 1..",
+    "without_kernel?": "bool",
     "build_from?": "int 0..",
     "build_below?": "int 0..",
     "effect": ("fine", "slow_prefill", "slow_decode", "on_cpu", "lossy_keys", "unknown"),

@@ -43,7 +43,8 @@ class Fix(NamedTuple):
     enough: bool  # alone it makes the wish fit
     tokens_per_s: float = 0.0  # what it would run at, 0 = not worked out
     lost_n_ctx: int = 0  # tokens of context that it costs
-    device: str = ""  # of a setting: where that is saved, a device id or "host", with every layer on the GPUs
+    device: str = ""  # of a setting: where that is saved, a device id or "host"
+    whole: bool = True  # that is with every layer on the GPUs, else as in the nearest thing that was tried
 
 
 class Recommendation(NamedTuple):

@@ -1,5 +1,7 @@
 """What the walk up the ladder is told with: places, rungs, and the phrases that several sentences share."""
 
+from collections.abc import Iterable
+
 from advisor.recommend.budget import shared_bytes
 from advisor.recommend.evaluate import Judged
 from advisor.recommend.said import Said, say
@@ -76,7 +78,7 @@ def where(search: Search, judged: Judged) -> tuple[str, Figures]:
             f"{{n_gpu_layers}} of {{n_layers}} layers on {gpus}",
             {**values, "n_gpu_layers": settings.n_gpu_layers},
         )
-    n_whole, n_in_part = experts_away(judged)
+    n_whole, n_in_part = experts_away(search.spec, judged)
     if n_whole:
         text += ", the experts of {n_cpu_moe} block" + ("s" if n_whole > 1 else "")
         values["n_cpu_moe"] = n_whole
@@ -112,17 +114,29 @@ def tightest_of(search: Search, judged: Judged) -> Place:
     return max(places_of(search, judged), key=lambda place: (place.over_bytes, place.need_bytes))
 
 
+def needed(place: Place) -> Said:
+    """What a place is to hold, and how much of it may be used."""
+    text = "{need_bytes} needed {place}, {usable_bytes} may be used"
+    if place.below_margin_bytes:
+        text += " and {below_margin_bytes} is lacking of what must stay free"
+    return say(text, **{**place._asdict(), "place": on(place.device)})
+
+
+def lacking(places: Iterable[Place]) -> tuple[str, Figures]:
+    """What is lacking wherever something is, the most first, as a template and its figures."""
+    short = sorted((place for place in places if place.over_bytes > 0), key=lambda place: -place.over_bytes)
+    names = ["over_bytes", *(f"over_{number}_bytes" for number in range(2, len(short) + 1))]
+    values: Figures = {name: place.over_bytes for name, place in zip(names, short, strict=True)}
+    values |= {f"on_{name}": on(place.device) for name, place in zip(names, short, strict=True)}
+    return " and ".join(f"{{{name}}} {{on_{name}}}" for name in names), values
+
+
 def outcome(search: Search, judged: Judged) -> Said:
     """Whether it fits, by how much, and how fast it then is."""
     places = sorted(places_of(search, judged), key=lambda place: -place.over_bytes)
     if not judged.fits:
-        short = [place for place in places if place.over_bytes > 0]
-        names = ["over_bytes", *(f"over_{number}_bytes" for number in range(2, len(short) + 1))]
-        words = [f"{{{name}}} {{on_{name}}}" for name in names]
-        values: Figures = {name: place.over_bytes for name, place in zip(names, short, strict=True)}
-        values |= {f"on_{name}": on(place.device) for name, place in zip(names, short, strict=True)}
-        words[0] = words[0].replace("} {", "} too much {")
-        return say(" and ".join(words), **values)
+        text, values = lacking(places)
+        return say(text.replace("} {", "} too much {", 1), **values)
     rate = rate_of(search, search.evaluator.speed(judged, search.intent))
     text = "fits with {spare_bytes} to spare {worst}, {tokens_per_s}"
     return say(text, spare_bytes=-places[0].over_bytes, worst=on(places[0].device), tokens_per_s=rate)

@@ -18,6 +18,7 @@ from advisor.settings import RequestedSettings
 from advisor.speed import Speed
 
 _TOO_SLOW = 1e7  # more seconds than any turn has tokens
+_WIDE = 8  # times the shortest context: from there on one context says little of another
 _AS_FAST = 0.995  # nobody notices the rest
 
 
@@ -70,6 +71,7 @@ class Search:
         self.floor = min(max(wishes.min_n_ctx or intent.floor_n_ctx, 256), ceiling) * self.slots
         self.comfortable = min(intent.comfortable_n_ctx * self.slots, self.ceiling)
         self.step = step * self.slots
+        evaluator.look_far(self.comfortable > _WIDE * self.floor)
         self._grows: bool = any(layer.has_cache and layer.k_width for layer in self.spec.layers)
         off = evaluator.engine.defaults["flash_attn"] == "off"  # its default, not what is best
         self._base: RequestedSettings = wishes.pinned._replace(
@@ -88,6 +90,10 @@ class Search:
         pinned = self.wishes.pinned
         in_ram = pinned.n_gpu_layers == 0 or pinned.kv_offload is False or not self.evaluator.host.devices
         return self.longest_in_ram if in_ram else max(self.ceiling, self.floor)
+
+    def unasked_of(self, request: RequestedSettings) -> int:
+        """The same of one request: with no block on a GPU the whole cache lies in system memory."""
+        return self.unasked if request.n_gpu_layers != 1 else min(self.unasked, self.longest_in_ram)
 
     @property
     def longest_in_ram(self) -> int:

@@ -11,8 +11,8 @@ from advisor.recommend.recommendation import Note, Recommendation
 from advisor.recommend.words import cache_name, layers_text, pace_of, seconds_text, tokens_text, use_rate
 from advisor.records import NamedTuple
 
+_HARDLY = 1.005  # what is dearer by less would be called 0 % dearer
 _WORTH = 1.01  # what is cheaper by less is no reason to take another file than the one that was named
-_SAME = 1.005  # what is dearer by less would be called 0 % dearer
 _RULE = "policy.toml: weights_factor"
 
 
@@ -105,7 +105,7 @@ def lost_why(other: Sibling, best: Sibling) -> str:
     parts = []
     if its > mine * _WORTH:
         parts += [layers_text(other.spec, other.answer.chosen)]
-        parts += [f"a turn takes {seconds_text(its)} instead of {seconds_text(mine)}"]
+        parts += [f"a turn takes {turns_text(its, mine)}"]
     if _per_slot(other) < min(_per_slot(best), other.answer.contexts.n_ctx_trained):
         parts += [_context_text(other, best)]
     if other.loss.kld > best.loss.kld:
@@ -114,7 +114,8 @@ def lost_why(other: Sibling, best: Sibling) -> str:
     if not other.fast_enough and best.fast_enough:
         parts += [below_text(other)]
     text = ", ".join(part for part in parts if part)
-    if best.fits and other.fast_enough == best.fast_enough and other.cost > _SAME * best.cost:
+    comparable = best.fits and other.fast_enough == best.fast_enough
+    if comparable and (text or other.cost >= _HARDLY * best.cost):
         dearer = dearer_text(other.cost / best.cost)
         text = f"{text} ({dearer})" if text else dearer
     return f"{other.name}: {text or 'as good; of equals the first is taken'}."
@@ -138,6 +139,18 @@ def _per_slot(file: Sibling) -> int:
     return settings.n_ctx if settings.kv_unified else settings.n_ctx_seq
 
 
+def turns_text(its: float, mine: float) -> str:
+    """A time beside another, as exact as it takes to tell them apart: 3.2 minutes instead of 2.9 minutes."""
+    words = (seconds_text(its), seconds_text(mine))
+    if words[0] == words[1]:
+        words = (
+            (f"{its / 60:.1f} minutes", f"{mine / 60:.1f} minutes")
+            if its >= 120
+            else (f"{its:.1f} seconds", f"{mine:.1f} seconds")
+        )
+    return f"{words[0]} instead of {words[1]}"
+
+
 def pace_text(file: Sibling) -> str:
     """How fast it is as it is used."""
     return pace_of(use_rate(file.spec, file.answer.speed))
@@ -147,6 +160,8 @@ def dearer_text(ratio: float) -> str:
     """A cost beside another: 12 % dearer, 3.4 times as dear; of what is far off only that it is."""
     if ratio >= 10:
         return "more than ten times as dear"
+    if ratio < _HARDLY:
+        return "hardly dearer"
     return f"{ratio:.1f} times as dear" if ratio >= 2 else f"{100 * (ratio - 1):.0f} % dearer"
 
 

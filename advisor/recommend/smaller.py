@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from advisor.quants.rules import QuantRules
 
 _MUCH_FASTER = 2.0
+_LEAST_ROOM = 1 << 30  # with less for the weights the backend and buffers take more than a typical share
+_LEAST_RAM = 512 << 20  # what lies beside the GPUs in system memory: the table of tokens, buffers
 
 
 class Smaller(NamedTuple):
@@ -83,9 +85,10 @@ class Ladder:
         pair = (settings.cache_type_k, settings.cache_type_v)
         base = search.base._replace(n_ctx=settings.n_ctx)
         devices = bool(search.evaluator.host.devices)
-        judged = search.judge(base._replace(n_gpu_layers=spec.n_layer_all + 1 if devices else 0))
-        full = judged.fits and devices
-        if not judged.fits and devices:
+        asked = kept.n_gpu_layers
+        judged = search.judge(base._replace(n_gpu_layers=(spec.n_layer_all + 1 if asked is None else asked) * devices))
+        full = judged.fits and devices and (asked is None or not 0 <= asked <= spec.n_layer_all)
+        if not judged.fits and devices and asked is None:
             border = search.split(pair, settings.n_ctx, self._best.judged.request.n_ubatch)
             judged = border.judged if border is not None else search.judge(base._replace(n_gpu_layers=0))
         size = weights_bytes(spec)
@@ -158,13 +161,13 @@ def _other_models(search: Search) -> Note:
     choices = []
     limits = evaluator.budget.devices
     room = [share * limit.usable_bytes for limit in limits]
-    if sum(room):
+    if sum(room) > _LEAST_ROOM and evaluator.budget.ram_usable_bytes > _LEAST_RAM:
         seconds = sum(n / device.read_bytes_per_s for n, device in zip(room, evaluator.constants.devices, strict=True))
         where = "on the GPU" if len(limits) == 1 else "on the GPUs"
         choices.append(f"{_billions(sum(room), bits)} {where} ({pace_of(1 / seconds)})")
     if not any(limit.unified for limit in limits):
         n_bytes = share * evaluator.budget.ram_usable_bytes
-        if n_bytes:
+        if n_bytes > _LEAST_ROOM:
             pace = pace_of(evaluator.constants.host.read_bytes_per_s / n_bytes)
             choices.append(f"{_billions(n_bytes, bits)} in system memory ({pace})")
     text = "No smaller quantization of it fits either."

@@ -15,6 +15,7 @@ _CLOSE = 1.002  # a sketch that was no further off than this told enough
 _REACH = 4  # times the comfortable context is as far as sketches look; what is settled may be longer
 _NEARLY = 5  # an alternative may be 1/32 shorter than need be
 _ALMOST = 0.95  # and dearer by so much than the best of its cache type
+_BELOW = 6  # parts that are planned exactly below a sketch that was too good, where the context is fixed
 _LOOKS = 3  # how often one cache type and micro-batch are sketched, each time beside more that is exact
 
 
@@ -117,15 +118,17 @@ class Trades:
         """The trade of a part, which counts as one where it fits."""
         search, key = self._search, (group, part)
         chain = search.chain(group.pair, self._floor, group.n_ubatch)
-        if self._floor == self._ceiling:
-            request = search.shared(chain.make(part))
+        asked = chain.make(part)
+        ceiling = min(self._ceiling, search.unasked_of(asked)) if self._floor < self._ceiling else self._ceiling
+        if self._floor >= ceiling:
+            request = search.shared(asked)
             border = Border(_always(request), 0, 0, 0, self._evaluator.sketch(request))
         else:
-            border = search.context_border(chain.make(part), self._floor, self._ceiling, self._reach, near_n_ctx)
+            border = search.context_border(asked, self._floor, ceiling, min(self._reach, ceiling), near_n_ctx)
         longest, by_host = border.judged.plan.settings.n_ctx, self._by_host(border)
         quick = quick_n_ctx(search, border.judged.request, self._floor, longest)
         if quick < longest:
-            border = search.context_border(chain.make(part), self._floor, quick)
+            border = search.context_border(asked, self._floor, quick)
         trade = Trade(group, part, border, search.cost(border.judged), longest, by_host)
         if border.judged.fits:
             self._seen[key] = trade
@@ -178,15 +181,14 @@ class Trades:
             return False
         alike = Group(group.pair, None)
         known = sorted((trade for (of, _), trade in self._seen.items() if of == alike), key=lambda trade: trade.part)
-        first, last = self._ends[group.pair]
-        known = [trade for trade in known if trade.part >= first]
-        if not known or known[0].part != first or known[-1].part < last:
+        if not known or not known[0].part <= self._ends[group.pair][0] or known[-1].part < self._ends[group.pair][1]:
             return False
         costs = [self._fastest(trade, group.n_ubatch) for trade in known]
         bound = costs[0] * self._lack(self._longest(known[0]))
         for low, high, cost in zip(known, known[1:], costs[1:], strict=False):
             rises = low.by_host and high.by_host
-            bound = min(bound, cost * self._lack(self._longest(high if rises else low, rises=rises)))
+            longest = self._lack(self._longest(high if rises else low, rises=rises))
+            bound = min(bound, self._fastest(low, group.n_ubatch) * longest, cost * longest)
         if bound <= least * _CLOSE:
             return False
         self._push(bound, group)
@@ -214,10 +216,13 @@ class Trades:
         make, low, high, at, _ = trade.border
         border = sketch_border(self._evaluator, make, low, high, everywhere, at) if low < high else trade.border
         judged = settle(self._evaluator, border, everywhere)
+        if judged is None and self._floor == self._ceiling:
+            judged = self._below(trade)
         cost = self._search.cost(judged) if judged is not None else float("inf")
         self._best = min(self._best, cost)
         looks = self._looks[trade.group] = self._looks.get(trade.group, 1) + 1
-        close = trade.longest >= self._reach or trade.cost / _CLOSE < cost < trade.cost * _CLOSE
+        reached = judged is not None and trade.longest >= self._reach
+        close = reached or trade.cost / _CLOSE < cost < trade.cost * _CLOSE
         if not close and looks <= _LOOKS:
             self._open = [entry for entry in self._open if group_of(entry[2]) != trade.group]
             heapify(self._open)
@@ -225,6 +230,22 @@ class Trades:
         elif judged is not None and cost <= self._best and trade.part < self._last_part(trade.group):
             self._sketch(trade.group, trade.part + 1, judged.plan.settings.n_ctx)  # beside it sketches are best now
         return [judged] if judged is not None else []
+
+    def _below(self, trade: Trade) -> Judged | None:
+        """With the context that was asked for: the next part below a trade that fits, where its sketch was too good.
+
+        Sketches of other parts are as far off, and layers may have been dealt by buffers that are larger in truth.
+        """
+        chain = self._search.chain(trade.group.pair, self._floor, trade.group.n_ubatch)
+        by_wish = self._search.wishes.pinned.tensor_split is not None
+        for part in range(trade.part, max(trade.part - _BELOW, chain.low) - 1, -1):
+            judged = self._evaluator.judge(self._search.shared(chain.make(part)))
+            if not (judged.fits or judged.plan.refused or by_wish) and judged.request.tensor_split is not None:
+                judged = self._evaluator.judge(self._evaluator.dealt_anew(judged))  # by what buffers were found to be
+            self._done.add((trade.group, part))
+            if judged.fits:
+                return judged
+        return None
 
     def _last_part(self, group: Group) -> int:
         return self._search.chain(group.pair, self._floor, group.n_ubatch).high

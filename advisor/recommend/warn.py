@@ -65,7 +65,7 @@ def warnings(
         )
         notes.append(Note("draft_unused", text, "llama_cpp.toml: draft"))
     if settings.n_parallel > 1:
-        notes.append(_slots_note(engine, plan))
+        notes.append(_slots_note(spec, engine, plan))
     asked = request.n_ctx
     if asked and asked != settings.n_ctx:
         notes.append(rounded_note(asked, settings.n_ctx))
@@ -143,7 +143,7 @@ def _ram_note(engine: EngineSpec, plan: MemoryPlan, left: int, caches: ServerCac
     return Note(code, text, "llama_cpp.toml: server")
 
 
-def _slots_note(engine: EngineSpec, plan: MemoryPlan) -> Note:
+def _slots_note(spec: ModelSpec, engine: EngineSpec, plan: MemoryPlan) -> Note:
     """What one request can count on where several share the context."""
     settings = plan.settings
     slots = settings.n_parallel
@@ -163,8 +163,10 @@ def _slots_note(engine: EngineSpec, plan: MemoryPlan) -> Note:
         )
         return Note("context_shared", text)
     text = f"Each of {slots} slots gets {settings.n_ctx_seq:,} tokens of the {settings.n_ctx:,}, and no request more"
-    if engine.program == "llama-server":
+    if engine.program == "llama-server" and settings.n_ctx <= (spec.n_ctx_train or settings.n_ctx):
         text += f"; -kvu makes them one pool, and -np 1 leaves all {settings.n_ctx:,} to one"
+    elif engine.program == "llama-server" and spec.answers:  # more than the model was trained for is of no use to one
+        text += "; -kvu makes them one pool"
     return Note("context_divided", f"{text}.")
 
 

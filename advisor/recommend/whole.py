@@ -11,10 +11,11 @@ def whole_request(evaluator: Evaluator, request: RequestedSettings, pinned: Requ
     """
     usual = evaluator.engine.defaults["n_ubatch"]
     larger = pinned.n_ubatch is None and (request.n_ubatch or usual) > usual
+    every = evaluator.spec.n_layer_all + 1 if pinned.n_gpu_layers is None else pinned.n_gpu_layers
     return request._replace(
-        n_gpu_layers=evaluator.spec.n_layer_all + 1 if evaluator.host.devices else 0,
-        n_cpu_moe=None,
-        cpu_moe=None,
+        n_gpu_layers=every if evaluator.host.devices else 0,
+        n_cpu_moe=pinned.n_cpu_moe,
+        cpu_moe=pinned.cpu_moe,
         tensor_overrides=pinned.tensor_overrides,
         tensor_split=pinned.tensor_split,
         n_ubatch=None if larger else request.n_ubatch,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from advisor.memory.engine_spec import EngineSpec
+from advisor.memory.placement import HOST, Overrides
 from advisor.model.spec import ModelSpec
 from advisor.recommend.evaluate import Judged
 from advisor.settings import RunSettings
@@ -31,7 +32,7 @@ def layers_text(spec: ModelSpec, judged: Judged) -> str:
         if settings.n_gpu_layers >= every
         else (f"{settings.n_gpu_layers} of {every} layers on {where}")
     )
-    return text + experts_text(judged)
+    return text + experts_text(spec, judged)
 
 
 def reads_on_gpu(spec: ModelSpec, judged: Judged) -> str:
@@ -70,9 +71,9 @@ def moved_text(chosen: Judged, other: Judged) -> str:
     )
 
 
-def experts_text(judged: Judged) -> str:
+def experts_text(spec: ModelSpec, judged: Judged) -> str:
     """What of the experts lies on the CPU, after a comma; nothing where nothing does."""
-    n_whole, n_in_part = experts_away(judged)
+    n_whole, n_in_part = experts_away(spec, judged)
     if not n_in_part:
         return f", experts of {blocks_text(n_whole)} on the CPU" if n_whole else ""
     if not n_whole:
@@ -80,11 +81,21 @@ def experts_text(judged: Judged) -> str:
     return f", experts of {blocks_text(n_whole)} and some of {n_in_part} more on the CPU"
 
 
-def experts_away(judged: Judged) -> tuple[int, int]:
-    """Blocks whose experts are all on the CPU, and further ones of which tensors are placed there one by one."""
-    n_blocks = judged.plan.host_expert_blocks
-    n_whole = min(judged.plan.settings.n_cpu_moe, n_blocks) if judged.plan.settings.tensor_overrides else n_blocks
-    return n_whole, n_blocks - n_whole
+def experts_away(spec: ModelSpec, judged: Judged) -> tuple[int, int]:
+    """Blocks on a GPU whose experts are all on the CPU, and further ones of which only some tensors are there."""
+    plan = judged.plan
+    if not plan.settings.tensor_overrides:
+        return plan.host_expert_blocks, 0
+    overrides = Overrides(plan.settings, [device.id for device in plan.devices])
+    some, stay = set[int](), set[int]()
+    for tensor in spec.tensors:
+        block = tensor.block
+        if "exps" not in tensor.name or not (None in overrides.blocks or block in overrides.blocks):
+            continue
+        if overrides.is_expert(tensor.name) and tensor.place != "skipped" and plan.placement[block] != HOST:
+            (some if overrides.target(tensor.name, block) == HOST else stay).add(block)
+    n_in_part = len(some & stay)
+    return plan.host_expert_blocks - n_in_part, n_in_part
 
 
 def blocks_text(count: int) -> str:
@@ -97,9 +108,9 @@ def on(device: str) -> str:
     return "in system memory" if device == "host" else f"on {device}"
 
 
-def saved_on(device: str) -> str:
-    """Where a fix saves memory, of a device's id or "host"."""
-    return on(device) + (", with every layer on the GPU" if device != "host" else "")
+def saved_on(device: str, whole: bool = True) -> str:
+    """Where a fix saves memory, of a device's id or "host"; `whole`: with every layer on the GPUs."""
+    return on(device) + (", with every layer on the GPU" if whole and device != "host" else "")
 
 
 def pace_text(speed: Speed) -> str:

@@ -139,9 +139,14 @@ def wasted(answer: Answer) -> str | None:
         steps["one more layer"] = chosen.request._replace(n_gpu_layers=settings.n_gpu_layers + 1)
     for words, step in steps.items():
         judged = exactly(search, search.shared(search.open_split(step)))
-        if judged.fits and search.cost(judged) <= answer.cost:
+        if judged.fits and search.cost(judged) <= answer.cost and on_gpus(judged) > on_gpus(chosen):
             return f"{max(used):.0%} used, {words} fits"
     return None
+
+
+def on_gpus(judged: Judged) -> int:
+    """Bytes on all GPUs: with no block there, experts of one block less on the CPU change nothing."""
+    return sum(device.planned_bytes for device in judged.plan.devices)
 
 
 def beaten(answer: Answer, granularity: float) -> str | None:
@@ -150,15 +155,15 @@ def beaten(answer: Answer, granularity: float) -> str | None:
     The grid: sets of cards x contexts in steps of a quarter more x cache types x micro-batches x every number of layers
     or expert blocks on the GPUs x ways to deal them: ours, the engine's, and ours with one or two layers moved to a
     faster card. More on the GPUs costs less and needs more there, so of the last only the fewest that
-    would be cheaper enough are judged, and the next two. On the CPU alone no context beyond the comfortable one counts:
-    everything else needs that memory too.
+    would be cheaper enough are judged, and the next two. With every block on the CPU no context beyond the comfortable
+    one counts: everything else needs that memory too.
     """
     limit = answer.cost * (1 - granularity)
     for search in _searches(answer.case):
         for chain in _chains(search):
             for request in _fewest_below(search, chain, limit):
                 for asked in (search.shared(request), request, *_leaning(search, search.shared(request))):
-                    if asked.n_gpu_layers == 0 and (asked.n_ctx or 0) > search.comfortable:
+                    if asked.n_gpu_layers in (0, 1) and (asked.n_ctx or 0) > search.comfortable:
                         continue
                     judged = search.evaluator.judge(asked)
                     if judged.fits and search.cost(judged) < limit:

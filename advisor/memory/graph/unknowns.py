@@ -6,19 +6,13 @@ two. The graph is built with powers of two for them that are too large to meet: 
 the polynomial's coefficients.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 from advisor.memory.graph.alloc import Trace
+from advisor.memory.graph.model import GraphSettings, Hyper
 from advisor.memory.graph.sched import Traced
 from advisor.memory.graph.tensor import BLOCK
 from advisor.records import NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from advisor.memory.graph.model import GraphSettings, Hyper
 
 PADDING = 256  # cells; contexts are multiples of it, and so are the micro-batches that may stay open
 # Families whose graphs have no other bound on the context than the window, or what an indexer chooses.

@@ -185,4 +185,4 @@ def test_a_model_that_does_not_answer_is_wished_a_pace_of_reading():
     assert exit_status(kept, gpu_idle=False) == 0
     missed = advise("bert-large", host, min_tokens_per_s=reads * 1.1)
     (said,) = slow(missed)
-    assert f"gives about {missed.speed.prefill_tokens_per_s.value:.1f}" in said
+    assert f"gives about {missed.speed.prefill_tokens_per_s.value:,.0f}." in said
