@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from advisor.settings import RequestedSettings
 
 MAX_SNAPSHOT_BYTES = 2 << 20
-# what must stay free cannot be less than nothing
-_POLICY_LIMITS = {"margins?": {"*": "int 0.."}, "host?": {"*": "int 0.."}, "*": "any"}
 
 
 def schema_of(name: str) -> Mapping[str, object]:
@@ -241,7 +239,7 @@ class App:
         from advisor.state import state_folder
 
         folder = state_folder(os.environ)
-        if not os.path.lexists(os.path.join(folder, "calibration.json")):
+        if not os.path.lexists(os.path.join(folder, "calibration.json")):  # its module is not loaded for nothing
             return host
         from advisor.calibrated import with_calibration
 
@@ -294,8 +292,6 @@ def check(document: RuleDocument) -> None:
 
         GpuTable.from_mapping(document.data, document.files[-1])
     else:
-        if document.name == "policy.toml":
-            check_document(document.data, _POLICY_LIMITS, document.files[-1])
         check_document(document.data, schema_of(document.name), document.files[-1])
     if document.name == "quants.toml":
         from advisor.quants.rules import parse_quants

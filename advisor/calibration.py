@@ -14,7 +14,8 @@ BROKEN = (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowE
 MAX_ITEMS = 500
 KEPT = 20  # values of a run from which the median is made
 _RAM_TOLERANCE = 32  # of the memory's size, the share that may differ: kernels and firmware keep more or less of it
-_MAX_TEXT = 500
+_MAX_TEXT, _MAX_PATH = 500, 4096
+LEAST_PACE = 100_000  # bytes per second: a floppy's
 _Item = TypeVar("_Item", bound=tuple[Any, ...])
 
 
@@ -161,12 +162,14 @@ def from_json(document: Any) -> Calibration:
         ),
         _day(document["measured_on"]),
         None if ram is None else _pace(ram),
-        _different(
-            [DiskRate(_text(disk["folder"]), _pace(disk["bytes_per_s"])) for disk in _items(document["disks"])], 1
-        ),
+        _different([_disk(disk) for disk in _items(document["disks"])], 1),
         None if cpu is None else _cpu(cpu),
         _different([_run(run) for run in _items(document["runs"])], 5),
     )
+
+
+def _disk(disk: Mapping[str, Any]) -> DiskRate:
+    return DiskRate(_text(disk["folder"], _MAX_PATH), _pace(disk["bytes_per_s"]))
 
 
 def _cpu(cpu: Mapping[str, Any]) -> CpuTimes:
@@ -210,8 +213,8 @@ def _items(value: Any) -> list[Any]:
     return value
 
 
-def _text(value: Any) -> str:
-    if type(value) is not str or len(value) > _MAX_TEXT:
+def _text(value: Any, longest: int = _MAX_TEXT) -> str:
+    if type(value) is not str or len(value) > longest:
         raise ValueError("no text")
     # half a letter; other surrogates stand for bytes of a path
     if not value.isascii() and any("\ud800" <= char <= "\udc7f" or "\udd00" <= char <= "\udfff" for char in value):
@@ -240,7 +243,7 @@ def _integer(value: Any) -> int:
 
 
 def _pace(value: Any) -> int:
-    if not 100_000 <= _integer(value) < 1 << 50:  # a floppy's pace
+    if not LEAST_PACE <= _integer(value) < 1 << 50:
         raise ValueError("no rate")
     return int(value)
 

@@ -58,12 +58,18 @@ def save_calibration(folder: str, calibration: Calibration) -> str | None:
     if (load_calibration(folder)[1] or "").endswith(_IS_NEWER):
         return f"{path} {_IS_NEWER}"
     part = f"{path}.{os.getpid()}.part"
+    text = json.dumps(to_json(calibration), indent=1)
+    try:
+        if len(text) >= MAX_FILE_BYTES:
+            raise ValueError("too large")
+        from_json(json.loads(text))
+    except BROKEN:  # what is there is better than what nobody can read
+        return f"{path} is left as it was: some of what was measured now cannot be true; run it again."
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         try:
             with open(part, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-                json.dump(to_json(calibration), file, indent=1)
-                file.write("\n")
+                file.write(f"{text}\n")
             os.replace(part, path)
         finally:
             with contextlib.suppress(OSError):

@@ -32,7 +32,7 @@ def plan_jointly(
     return plan_together(settled, planner.host, planner.budget(planner.host), evaluator_for, planner.policy, quants)
 
 
-def options_of(planner: Planner, answer: Together, mode: str = "exact") -> list[list[tuple[str, str]] | None]:
+def options_of(planner: Planner, answer: Together) -> list[list[tuple[str, str]] | None]:
     """Each member's settings as llama-server's long options without dashes, None for one that is left out."""
     limits = shared_out(answer.seats, answer.budget)
     found: list[list[tuple[str, str]] | None] = []
@@ -41,5 +41,5 @@ def options_of(planner: Planner, answer: Together, mode: str = "exact") -> list[
             found.append(None)
             continue
         alone = seat.answer._replace(budget=limit)
-        found.append(planner.options(alone, member.spec, seat.host, member.wishes, mode))
+        found.append(planner.options(alone, member.spec, seat.host, member.wishes))
     return found

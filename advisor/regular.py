@@ -1,4 +1,4 @@
-"""Reading a small file of whom nobody knows what it is: a pipe is not waited for, a device is not read."""
+"""Reading a small file of which nobody knows what it is: a pipe is not waited for, a device is not read."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ A schema is a nested dict, key -> spec. A key that ends in "?" is optional, the 
     "bool", "any"         true or false; anything
     "int 0.. | str"       one of several of these words
     ("a", "b")            one of these values
-    [spec]                a list (an array of tables too) whose every item is like spec
+    [spec]                a list (an array of tables too) whose every item is like spec; [spec, 1]: at least one of them
     either(spec, ...)     the first spec that accepts; for choices that words cannot say
     {...}                 a table
 
@@ -197,7 +197,7 @@ def _check_table(table: Mapping[str, object], schema: Mapping[str, object], file
 def _check_value(value: object, spec: object, file: str, path: str) -> None:
     if isinstance(spec, Mapping) and isinstance(value, Mapping):
         _check_table(value, spec, file, path)
-    elif isinstance(spec, list) and isinstance(value, list):
+    elif isinstance(spec, list) and isinstance(value, list) and (value or len(spec) == 1):
         seen: set[str] = set()
         for index, item in enumerate(value):
             name = excerpt(item.get("name", index)) if isinstance(item, Mapping) else str(index)
@@ -282,7 +282,7 @@ def _show(value: object) -> str:
     if isinstance(value, Mapping):
         return "a table"
     if isinstance(value, list):
-        return "a list"
+        return "a list" if value else "an empty list"
     text = f'"{value}"' if isinstance(value, str) else excerpt(value)
     text = text if text.isprintable() else ascii(text)[1:-1]
     return text if len(text) <= 60 else text[:57] + "..."

@@ -21,6 +21,7 @@ from advisor.recommend.budget import shortfalls
 from advisor.recommend.evaluate import Judged
 from advisor.recommend.policy import Intent
 from advisor.recommend.search import Search, Wishes
+from advisor.recommend.words import use_rate
 from advisor.records import NamedTuple
 from advisor.speed import Speed
 
@@ -186,7 +187,7 @@ class WhatGpu:
         return any(candidate.market == SHARED or each.device != "host" for each in short)
 
     def _rate(self, speed: Speed) -> float:
-        return (speed.decode_tokens_per_s if self._spec.answers else speed.prefill_tokens_per_s).value
+        return use_rate(self._spec, speed)
 
     def _host(self, candidate: _Candidate, count: int) -> HostSnapshot:
         return given_host([candidate.spec] * count, False, None, self._base, self._table)

@@ -17,7 +17,6 @@ from advisor.settings import RequestedSettings, without_beside
 if TYPE_CHECKING:
     from advisor.app import App
     from advisor.engines.dry_run import DryRun
-    from advisor.engines.find import EngineBinary
     from advisor.host import Device
 
 
@@ -143,11 +142,6 @@ def settings_that_differ(plan: MemoryPlan, said: dict[str, str]) -> tuple[str, .
         for name, value in ours.items()
         if name in said and said[name] != value
     )
-
-
-def backend_name(binary: EngineBinary) -> str:
-    """How a report names the program that was asked."""
-    return f"{binary.path} ({binary.origin})" if binary.origin != "given" else binary.path
 
 
 def _readable(path: str) -> None:

@@ -53,7 +53,7 @@ class Outcome(NamedTuple):
     "--seconds",
     callback=whole(5),
     metavar="N",
-    help="for the engine's trials; the first few are always made (default: 120)",
+    help=f"for the engine's trials; the first few are always made (default: {_DEFAULT_SECONDS})",
 )
 @click.option("--url", metavar="URL", help="learn from a llama-server that runs on this machine instead")
 @click.option("--forget", is_flag=True, help="remove what was measured and learned")
@@ -74,8 +74,9 @@ def command(model: str | None, **values: Any) -> int:
 
     folder = state_folder(os.environ)
     if values["forget"]:
-        if model or values["url"]:
-            raise UsageError("--forget stands alone; leave MODEL and --url away.")
+        others = ("url", "engine_binary", "no_engine", "folders", "seconds")
+        if model is not None or any(values[name] not in (None, False, ()) for name in others):
+            raise UsageError("--forget stands alone; leave MODEL and the other options away.")
         return _forget(folder, values["as_json"])
     for place in values["folders"]:
         if not os.path.isdir(place):

@@ -36,6 +36,7 @@ def command(words: tuple[str, ...], **values: Any) -> int:
     """Whether a model with exactly these settings fits what is free at this moment."""
     from advisor.cli.judge_settings import judge_settings, not_used
     from advisor.cli.terminal import clean
+    from advisor.recommend.words import on
     from advisor.units import format_bytes
 
     found = judge_settings(words, values, now=True)
@@ -60,7 +61,7 @@ def command(words: tuple[str, ...], **values: Any) -> int:
         needs = (f"{place.id} {format_bytes(place.planned_bytes)}" for place in _places(found))
         print(f"{name} fits: {', '.join(needs)}.")
     else:
-        places = " and ".join(f"{format_bytes(short.over_bytes)} on {short.device}" for short in judged.shorts)
+        places = " and ".join(f"{format_bytes(short.over_bytes)} {on(short.device)}" for short in judged.shorts)
         print(f"{name} does not fit now: {places} too much.")
     return 0 if judged.fits else DOES_NOT_FIT
 

@@ -65,7 +65,7 @@ def command(log: str | None, **values: Any) -> int:
             load, found, model, engine_name=values["engine"], rules_folder=values["rules_folder"]
         )
         notes += said
-    notes += _advice(found, load)
+    notes += _advice(found, load, values["rules_folder"])
     overheads, problem = remember_overheads_of(found)
     notes += [problem] if problem else []
     learned = learn_from_log(
@@ -81,7 +81,7 @@ def command(log: str | None, **values: Any) -> int:
     return EXIT_DIFFERS if agrees is False else 0
 
 
-def _advice(found: LoadLog, load: Load | None) -> list[str]:
+def _advice(found: LoadLog, load: Load | None, rules_folder: str | None) -> list[str]:
     """What the log tells of the build and the driver that has a cure."""
     on_gpus, layers = load.offloaded if load is not None and load.offloaded else (0, 0)
     blas = found.blas and 0 < on_gpus < layers
@@ -92,7 +92,7 @@ def _advice(found: LoadLog, load: Load | None) -> list[str]:
     from advisor.recommend.words import blas_text
     from advisor.units import format_bytes
 
-    engine = App().engine(None)
+    engine = App(rules_folder).engine(None)
     notes = [f"{blas_text(engine)}."] if blas else []
     for device, n_bytes in found.failures[:1]:
         rules = engine.backends.get(backend_of(device) or "")

@@ -126,12 +126,6 @@ def command(models: tuple[str, ...], **values: Any) -> int:
         wishes = placed_as(wishes, answer.chosen.request)
     if answer.chosen.plan.refused is not None:  # what is pinned leaves nothing that the engine takes
         raise UsageError(f"{engine.name} refuses these settings: {answer.chosen.plan.refused}.")
-    at = answer.chosen.plan.settings.beside
-    if pinned.mmproj or pinned.draft_model:  # where they were put, what follows keeps them
-        offload = at.mmproj_offload if pinned.mmproj else pinned.mmproj_offload
-        wishes = wishes._replace(
-            pinned=wishes.pinned._replace(mmproj_offload=offload, draft_n_gpu_layers=at.draft_n_gpu_layers)
-        )
     if values["verify"]:
         from advisor.cli.verify_answer import verify_answer
 
@@ -263,6 +257,7 @@ def _check_what_gpu(hardware: HardwareChoice, pinned: RequestedSettings, values:
         "--explain": values["explain"],
         "--verify": values["verify"],
         "--output": values["output"],
+        "--any-quant": values["any_quant"],
     }
     for flag in [*(flag for flag, value in given.items() if value), *_placed(pinned)]:
         raise UsageError(f"--what-gpu looks for cards that hold everything, which {flag} contradicts; leave it away.")

@@ -15,7 +15,7 @@ from advisor.quants.rules import QuantRules
 from advisor.recommend.by_quantization import cache_sizes
 from advisor.recommend.recommendation import Note
 from advisor.recommend.warn import warnings
-from advisor.recommend.words import gpus_text, pace_text
+from advisor.recommend.words import gpus_text, pace_of, use_rate
 from advisor.units import format_bytes
 
 _NEEDS_IMATRIX = "i"
@@ -82,8 +82,7 @@ def _sized(row: Row) -> str:
 def _pace(row: Row, spec: ModelSpec) -> str:
     if row.fit is None:
         return ""
-    speed = row.fit.speed
-    return pace_text(speed) if spec.answers else f"about {speed.prefill_tokens_per_s.value:,.0f} tokens/s"
+    return pace_of(use_rate(spec, row.fit.speed))
 
 
 def _rows(table: Table, spec: ModelSpec, screen: Screen) -> list[str]:
@@ -96,12 +95,11 @@ def _rows(table: Table, spec: ModelSpec, screen: Screen) -> list[str]:
         if row.fit is None:
             cells.append([mark, row.name, "", "", "-", "", "", kld])
             continue
-        fit = row.fit
-        speed = fit.speed.decode_tokens_per_s if spec.answers else fit.speed.prefill_tokens_per_s
+        fit, rate = row.fit, use_rate(spec, row.fit.speed)
         cells.append(
             [
                 mark, clean(row.name, 30), format_bytes(row.weights_bytes or 0), f"{row.bits_per_weight or 0:.2f}",
-                VERDICTS[fit.verdict], f"{fit.max_n_ctx:,}" if fit.max_n_ctx else "none", rate_cell(speed.value), kld,
+                VERDICTS[fit.verdict], f"{fit.max_n_ctx:,}" if fit.max_n_ctx else "none", rate_cell(rate), kld,
             ]
         )  # fmt: skip
     aligned = columns(cells, right=(2, 3, 5, 6, 7))

@@ -9,6 +9,7 @@ from advisor.cli.terminal import Screen, clean
 from advisor.host import HostSnapshot
 from advisor.memory.engine_spec import EngineSpec
 from advisor.recommend.recommendation import Fix
+from advisor.together.notes import listed
 from advisor.together.shares import less, load_of, total
 from advisor.together.types import Member, Seat, Together
 from advisor.units import format_bytes
@@ -76,11 +77,11 @@ def _summary(answer: Together) -> str:
             for member, seat in zip(answer.members, answer.seats, strict=True)
             if seat is not None and seat.answer.verdict != "full"
         ]
-        return f"{every} fit together, {' and '.join(partly)} not wholly on the GPU."
+        return f"{every} fit together, {listed(partly)} not wholly on the GPU."
     over = answer.over
     if over is None:
         return f"The {count} models do not fit together."
-    where = "more system memory than there is" if over.device == "host" else f"too much for {over.device}"
+    where = "more system memory than there is" if over.device == "host" else f"more of {over.device} than there is"
     return f"The {count} models do not fit together: they need {format_bytes(over.over_bytes)} {where}."
 
 
@@ -151,8 +152,7 @@ def _fix_text(member: Member, fix: Fix) -> str:
 
 
 def _listed(answer: Together, who: Sequence[int]) -> str:
-    names = [clean(answer.members[index].name) for index in who]
-    return ", ".join(names[:-1]) + f" and {names[-1]}" if len(names) > 1 else names[0]
+    return listed([clean(answer.members[index].name) for index in who])
 
 
 def _letter(number: int) -> str:

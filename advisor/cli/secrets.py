@@ -14,6 +14,8 @@ _NAMED = re.compile(
     r"(?i)((?:api[-_ ]?key|access[-_ ]?token|token|passw(?:or)?d|secret|authorization|bearer)\"?(?:\s*[=:]\s*|\s+))"
     r"(?:bearer\s+)?(\"[^\"]*\"|'[^']*'|[^\s,;\"']+)"
 )
+# --api-key VALUE: whatever stands there but another option or a count
+_OPTION = re.compile(r"(?i)(--?[\w-]*(?:api-key|token|password|secret)\s+)(?!-|\d+(?:\s|$))(\"[^\"]*\"|'[^']*'|\S+)")
 _IN_ADDRESS = re.compile(r"(\w://)[^\s/@]+@")
 _WORDS = frozenset(("is", "are", "in", "of", "and", "or", "for", "to", "id", "ids", "type", "list", "count", "embd"))
 
@@ -26,6 +28,7 @@ def without_secrets(text: str) -> str:
     if not any(mark in text.lower() for mark in ("hf_", "sk-", "gh", "gl", "xox", "akia", "eyj", "@", *_MARKS)):
         return text
     text = _IN_ADDRESS.sub(rf"\1{_REMOVED}@", _KEYS.sub(_REMOVED, text))
+    text = _OPTION.sub(rf"\1{_REMOVED}", text)
     return _NAMED.sub(_named, text)
 
 

@@ -13,7 +13,7 @@ from advisor.recommend.budget import Budget, host_over_bytes, shared_bytes
 from advisor.recommend.contexts import ContextTable
 from advisor.recommend.evaluate import Judged
 from advisor.recommend.recommendation import Note, Recommendation
-from advisor.settings import BesideSettings, RequestedSettings
+from advisor.settings import BesideSettings
 from advisor.speed import Range, Speed
 
 
@@ -167,15 +167,6 @@ def speed_shape(speed: Speed) -> dict[str, Any]:
 def notes_shape(notes: Sequence[Note]) -> list[dict[str, str]]:
     """Warnings: code and text."""
     return [{"code": note.code, "text": note.text} for note in notes]
-
-
-def requested_shape(request: RequestedSettings) -> dict[str, Any]:
-    """The settings that a candidate sets; what it leaves open is left out."""
-    return {
-        name: list(value) if isinstance(value, tuple) else value
-        for name, value in request._asdict().items()
-        if value is not None and value != ()
-    }
 
 
 def contexts_shape(table: ContextTable) -> dict[str, Any]:

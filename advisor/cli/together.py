@@ -20,7 +20,7 @@ from advisor.settings import RequestedSettings
 from advisor.together.types import Member, Together
 
 EXIT_STATUS = {"full": 0, "partial": 3, "does_not_fit": 4}
-_ALONE = ("what_gpu", "plot", "verify", "explain")
+_ALONE = ("what_gpu", "plot", "verify", "explain", "any_quant")
 
 
 def answer_together(models: tuple[str, ...], values: dict[str, Any]) -> int:
@@ -52,11 +52,8 @@ def answer_together(models: tuple[str, ...], values: dict[str, Any]) -> int:
         for name, spec, intent, wish in zip(_names(headers), specs, intents, wishes, strict=True)
     ]
     answer = plan_jointly(planner, members, app.quant_rules)
-    for member, seat in zip(answer.members, answer.seats, strict=True):
-        if seat is not None and seat.answer.chosen.plan.refused is not None:
-            raise UsageError(
-                f"{engine.name} refuses these settings: {seat.answer.chosen.plan.refused} ({member.name})."
-            )
+    for index, why in answer.refused.items():
+        raise UsageError(f"{engine.name} refuses these settings of {answer.members[index].name}: {why}.")
     chosen = options_of(planner, answer)
     lines = [
         command_line(engine.program, model_file(header), options)

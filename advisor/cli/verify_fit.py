@@ -48,6 +48,7 @@ def check_fit(request: RequestedSettings, tool: str) -> None:
         if given:
             raise UsageError(f"--fit shows how the engine places layers by itself, {flag} places them; leave it away.")
     for flag, beside in (
+        ("--lora", request.lora),
         ("--mmproj", request.mmproj),
         ("-md", request.draft_model),
         ("--spec-type", request.spec_type),
@@ -81,6 +82,8 @@ def fit_report(
     )
     intent, wishes = planner.intent("balanced"), Wishes(request)
     answer, used_host = planner.recommend(spec, intent, wishes)
+    if answer.chosen.plan.refused is not None:
+        raise UsageError(f"{engine.name} refuses these settings: {answer.chosen.plan.refused}.")
     whole, used = (planner.search(spec, intent, wishes, machine) for machine in (host, used_host))
     by_rules = fit_by_rules(whole, [device.free_bytes for device in asked.devices] if asked is not None else None)
     run, note, agree = None, None, None
@@ -201,7 +204,7 @@ def fit_lines(report: FitReport, screen: Screen) -> list[str]:
 
 
 def _rows(report: FitReport) -> list[list[str]]:
-    from advisor.recommend.words import cache_name, layers_text
+    from advisor.recommend.words import cache_name, layers_text, use_rate
     from advisor.units import format_bytes
 
     beside, spec = report.beside, report.whole.spec
@@ -220,7 +223,6 @@ def _rows(report: FitReport) -> list[list[str]]:
         needs = [{one.id: one.planned_bytes for one in plan.devices}.get(device.id, 0) for plan in plans]
         rows.append([device.id, *(format_bytes(need) if need else "unused" for need in needs)])
     rows.append(["host", *(format_bytes(plan.host.planned_bytes) for plan in plans)])
-    rates = [side.speed.decode_tokens_per_s if spec.answers else side.speed.prefill_tokens_per_s for side in sides]
-    rows.append(["tokens/s", *(f"{rate.value:,.1f}" for rate in rates)])
+    rows.append(["tokens/s", *(f"{use_rate(spec, side.speed):,.1f}" for side in sides)])
     rows.append(["seconds a turn", *(f"{side.turn_s:,.1f}" for side in sides)])
     return rows

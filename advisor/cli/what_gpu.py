@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from advisor.cli.terminal import Screen, clean
+from advisor.recommend.words import use_rate
 
 if TYPE_CHECKING:
     from advisor.app import App
@@ -109,8 +110,8 @@ def _named(offers: Sequence[Offer], spec: ModelSpec) -> str:
     """Cards with their tokens/s, two of one vendor as a span, and the cache type where that is not f16."""
     texts: list[str] = []
     for index, offer in enumerate(offers):
-        rate = offer.speed.decode_tokens_per_s if spec.answers else offer.speed.prefill_tokens_per_s
-        text = f"{clean(offer.name)} {rate.value:,.0f}" if rate.value >= 10 else f"{clean(offer.name)} {rate.value:.1f}"
+        rate = use_rate(spec, offer.speed)
+        text = f"{clean(offer.name)} {rate:,.0f}" if rate >= 10 else f"{clean(offer.name)} {rate:.1f}"
         if index and offer.vendor == offers[index - 1].vendor:
             texts[-1] += f" to {text}"
         else:

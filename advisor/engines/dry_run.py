@@ -45,8 +45,11 @@ class DryRun(NamedTuple):
     seconds: float
 
 
-def settings_words(asked: RequestedSettings) -> list[str]:
-    """Settings as words of llama.cpp's command line; what is left open is left out."""
+def settings_words(asked: RequestedSettings, only_devices: Sequence[str] | None = None) -> list[str]:
+    """Settings as words of llama.cpp's command line; what is left open is left out.
+
+    `only_devices` restricts the engine to some of its GPUs, none included.
+    """
     words: list[str] = []
     for field, value in asked._asdict().items():
         if value is None or value == () or (field == "n_gpu_layers" and value == AUTO_LAYERS):
@@ -61,7 +64,7 @@ def settings_words(asked: RequestedSettings) -> list[str]:
             flag = next(flag for flag in FLAGS if flag.field == field)
             text = ",".join(f"{share:g}" for share in value) if isinstance(value, tuple) else str(value)
             words += [flag.names[-1], "999" if field == "n_gpu_layers" and value == ALL_LAYERS else text]
-    return words
+    return words if only_devices is None else [*words, "--device", ",".join(only_devices) or "none"]
 
 
 def ask_engine(
@@ -79,9 +82,7 @@ def ask_engine(
     """
     deadline = time.monotonic() + seconds
     reason = "no engine was asked"
-    words = settings_words(asked)
-    if only_devices is not None:
-        words += ["--device", ",".join(only_devices) or "none"]
+    words = settings_words(asked, only_devices)
     for binary in engines:
         left = deadline - time.monotonic()
         if left < 0.2:

@@ -32,26 +32,23 @@ def ask_fit(
     environ: Mapping[str, str],
     *,
     only_devices: Sequence[str] | None = None,
-    seconds: float = TIME_LIMIT_S,
 ) -> FitRun:
     """What the first of `engines` that can be asked chooses beside `asked`. Raises EngineError with its reason.
 
     The bindings for Python have no fit. `only_devices` restricts the engine to some of its GPUs.
     """
     reason = "no llama-server or llama-fit-params was found, so fit's published rules are used."
-    words = settings_words(asked)
-    if only_devices is not None:
-        words += ["--device", ",".join(only_devices) or "none"]
+    words = settings_words(asked, only_devices)
     for binary in engines:
         if binary.kind == BINDINGS:
             continue
         extra = _SERVER if binary.kind == "server" else ()
         command = [binary.path, "-m", model_path, *extra, *_FIT, *words]
-        ran = run_until(command, environment(binary, environ), seconds, lambda tail: END in tail)
+        ran = run_until(command, environment(binary, environ), TIME_LIMIT_S, lambda tail: END in tail)
         log = parse_fit(ran.text)
         if log.ended and log.n_ctx is not None:
             return FitRun(binary, log, ran.seconds)
-        reason = f"{binary.path} did not say what its fit chooses within {seconds:.0f} s"
+        reason = f"{binary.path} did not say what its fit chooses within {TIME_LIMIT_S:.0f} s"
         if ran.ended == "status":
             reason = f"{binary.path} ended with status {ran.status} and without a choice of its fit"
         reason += "; its published rules are used."

@@ -135,7 +135,9 @@ def _ask(address: Address, method: str, path: str, body: Mapping[str, Any] | Non
         while piece := answer.read1(1 << 16):
             content += piece
             if len(content) > MAX_ANSWER_BYTES:
-                raise EngineError(f"{address.shown} answers with more than 4 MiB; it is no engine.")
+                raise EngineError(
+                    f"{address.shown} answers with more than {MAX_ANSWER_BYTES >> 20} MiB; it is no engine."
+                )
         if time.monotonic() >= deadline:  # cut off
             raise TimeoutError
         if answer.length:

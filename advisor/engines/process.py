@@ -28,13 +28,7 @@ class Ran(NamedTuple):
     seconds: float
 
 
-def run_until(
-    command: Sequence[str],
-    environ: Mapping[str, str],
-    seconds: float,
-    enough: Callable[[str], bool],
-    max_bytes: int = MAX_BYTES,
-) -> Ran:
+def run_until(command: Sequence[str], environ: Mapping[str, str], seconds: float, enough: Callable[[str], bool]) -> Ran:
     """Run `command`, read both its streams, stop it as soon as `enough(text so far)`, in a process group of its own.
 
     Raises EngineError when it cannot be started.
@@ -48,7 +42,7 @@ def run_until(
         pieces.append(piece)
         total += len(data)
         tail = (tail + piece)[-(1 << 17) :]
-        ended = "enough" if enough(tail) else "size" if total >= max_bytes else None
+        ended = "enough" if enough(tail) else "size" if total >= MAX_BYTES else None
         return ended is not None
 
     ran = stream_until(command, environ, seconds, take)

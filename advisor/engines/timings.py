@@ -68,7 +68,6 @@ def _milliseconds(value: Any) -> float:
 class Metrics(NamedTuple):
     """What llama-server's /metrics tells of all requests since its start."""
 
-    prompt_tokens_per_s: float | None
     decode_tokens_per_s: float | None
     predicted_tokens: int
     largest_depth: int | None  # the most tokens that a sequence had
@@ -92,7 +91,6 @@ def parse_metrics(text: str) -> Metrics | None:
     if not 0 <= predicted < 1e15:
         return None
     return Metrics(
-        _ratio(found, "prompt_tokens_total", "prompt_seconds_total") if "prompt_tokens_total" in found else None,
         _ratio(found, "tokens_predicted_total", "tokens_predicted_seconds_total"),
         int(predicted),
         int(found["n_tokens_max"]) if 0 < found.get("n_tokens_max", 0) < _MAX_TOKENS else None,
@@ -113,7 +111,7 @@ MARKS = (
     b"loading model '",
 )  # fmt: skip
 _TASK = re.compile(r"\bid +(\d+) \| task +(\d+) \|")
-_EVAL = re.compile(r"eval time += +([\d.]+) ms / +(\d+) (tokens|runs)")
+_EVAL = re.compile(r"eval time += +(\d+(?:\.\d*)?) ms / +(\d+) (tokens|runs)")
 _RELEASED = re.compile(r"stop processing: n_tokens = (\d+)|n_past = (\d+)")
 _SYSTEM = re.compile(r"system[ _]info.*?n_threads[ =:]+(\d+).*?(?:/ (\d+)|total_threads = (\d+))")
 
@@ -199,7 +197,7 @@ class SpeedReader:
         match = _EVAL.search(line)
         if match is None or len(match[2]) > 9 or len(match[1]) > 15:
             return
-        count, seconds = int(match[2]), float(match[1]) / 1000 if match[1].count(".") < 2 else 0.0
+        count, seconds = int(match[2]), float(match[1]) / 1000
         task = self.tasks.get(slot) if slot else self.single
         if task is None or not count or seconds <= 0 or not is_plausible(count, seconds):
             return

@@ -99,6 +99,9 @@ def complete(address: Address, tokens: Sequence[int], n_predict: int, *, cached:
     if timing is None:
         detail = answer.body.get("error") if isinstance(answer.body, dict) else None
         reason = detail.get("message") if isinstance(detail, dict) else f"status {answer.status}"
+        timings = answer.body.get("timings") if isinstance(answer.body, dict) else None
+        if isinstance(timings, dict) and timings.get("draft_n"):
+            reason = "it drafts several tokens a step; start it without a draft model and --spec-type"
         raise EngineError(f"{address.shown} gives no timing of an answer that can be used ({reason!s:.200}).")
     return timing
 

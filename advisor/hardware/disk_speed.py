@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 
+from advisor.calibration import LEAST_PACE
 from advisor.records import NamedTuple
 from advisor.units import MIB
 
@@ -109,4 +110,5 @@ def _read(descriptor: int, seconds: float) -> DiskSpeed:
         took = time.perf_counter() - started
     if done < LEAST_BYTES and took < seconds:
         return DiskSpeed(None, "the file ended early")
-    return DiskSpeed(max(int(done / max(took, 1e-9)), 1000), "")
+    rate = int(done / max(took, 1e-9))
+    return DiskSpeed(rate, "") if rate >= LEAST_PACE else DiskSpeed(None, "next to nothing came from it")

@@ -80,7 +80,10 @@ class JointPlans:
                 self._planned[one.id] = planned
                 if planned.output is None and not planned.failed:
                     self._left_out.add(one.id)
-                    self.notes.append(f"the set {excerpt(name)} does not fit: {planned.problem}; it is planned alone.")
+                    why = (planned.problem or "").removesuffix(".")
+                    self.notes.append(
+                        f"the set {excerpt(name)} goes without {excerpt(one.id)}, which is planned alone: {why}."
+                    )
         planned = self._planned.pop(wanted.id)
         return plans.plan(wanted) if wanted.id in self._left_out else planned
 

@@ -207,6 +207,9 @@ class ModelPlans:
             if seat is not None and options is not None:
                 found.append(self._output(one, answer.members[index], seat.answer, options))
                 continue
+            if index in answer.refused:
+                found.append(self._refused(one, answer.refused[index]))
+                continue
             beside = ", ".join(excerpt(wanted[other].id) for other in lacks[index].beside) if index in lacks else ""
             over = f": {format_bytes(lacks[index].short.over_bytes)} too little" if index in lacks else ""
             found.append(Planned(None, f"{excerpt(one.id)} does not fit beside {beside or 'the others'}{over}"))
@@ -217,8 +220,7 @@ class ModelPlans:
     ) -> Planned:
         plan = answer.chosen.plan
         if plan.refused is not None:
-            name = self._planner.engine.name
-            return Planned(None, f"{excerpt(wanted.id)}: {name} refuses these settings: {plan.refused}.")
+            return self._refused(wanted, plan.refused)
         return Planned(
             OutputModel(
                 id=wanted.id,
@@ -231,6 +233,9 @@ class ModelPlans:
                 architecture=one.spec.architecture,
             )
         )
+
+    def _refused(self, wanted: Wanted, why: str) -> Planned:
+        return Planned(None, f"{excerpt(wanted.id)}: {self._planner.engine.name} refuses these settings: {why}.")
 
 
 def _stamp(path: str) -> tuple[int, int] | None:

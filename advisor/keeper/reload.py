@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 from advisor.engines.http import Address, parse_address
@@ -142,7 +143,6 @@ def _with_pins(parameters: Mapping[str, Value], pinned: Sequence[Pinned]) -> dic
             del found[pin.slot[-1]]
         elif isinstance(pin.theirs, str):
             text = pin.theirs.strip()
-            found[pin.slot[-1]] = (
-                int(text) if text.lstrip("-").isdecimal() else {"true": True, "false": False}.get(text, text)
-            )
+            is_number = re.fullmatch(r"-?[0-9]{1,18}", text) is not None
+            found[pin.slot[-1]] = int(text) if is_number else {"true": True, "false": False}.get(text, text)
     return found

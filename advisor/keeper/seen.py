@@ -20,7 +20,8 @@ from advisor.slots import Slot
 from advisor.stores.types import StoreReport
 
 FILE = "seen.json"
-_MAX_BYTES = 2 << 20
+# 10,000 models in three configs; each value takes up to 200 bytes of memory
+_MAX_BYTES, _MAX_VALUES = 12 << 20, 150_000
 
 
 class SeenModel(NamedTuple):
@@ -45,7 +46,10 @@ class Seen(NamedTuple):
 def read_seen(state_folder: str) -> Seen:
     """What was written last; nothing where there is nothing usable."""
     try:
-        document = json.loads(read_regular(os.path.join(state_folder, FILE), _MAX_BYTES)[0])
+        data, _ = read_regular(os.path.join(state_folder, FILE), _MAX_BYTES)
+        if len(data) > _MAX_BYTES or sum(map(data.count, (b",", b"[", b"{"))) > _MAX_VALUES:
+            return Seen()
+        document = json.loads(data)
         return Seen(
             {str(folder): int(number) for folder, number in document["devices"].items()},
             {
@@ -71,7 +75,7 @@ def write_seen(state_folder: str, seen: Seen) -> None:
             f"{state_folder} cannot be made ({error.strerror}); make it a folder you may write."
         ) from None
     document = {**seen._asdict(), "models": {path: dict(each) for path, each in seen.models.items()}}
-    replace_file(os.path.join(state_folder, FILE), json.dumps(document, indent=1).encode() + b"\n", new_mode=0o600)
+    replace_file(os.path.join(state_folder, FILE), json.dumps(document).encode() + b"\n", new_mode=0o600)
 
 
 def unreachable(reports: Sequence[StoreReport], seen: Seen) -> tuple[str, ...]:

@@ -46,7 +46,7 @@ def output_of(target: Target, environ: Mapping[str, str]) -> Output:
     if target.format == "llama-swap":
         from advisor.outputs.llama_swap import LlamaSwap
 
-        return LlamaSwap((), target.binary or "llama-server", _beside(target))
+        return LlamaSwap(target.binary or "llama-server", _beside(target))
     if target.format == "localai":
         from advisor.outputs.localai import LocalAI
 

@@ -7,6 +7,7 @@ cannot be escaped.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -80,25 +81,19 @@ def ids_in(text: str) -> frozenset[str]:
 
 
 class LlamaSwap(Format):
-    """See the module. `taken`: ids of the user's own files; `program`: how llama-server is started."""
+    """See the module. `program`: how llama-server is started; `beside`: what the user's own files hold."""
 
     name = "llama-swap"
     title = "llama-swap"
     new_text = "# managed by advisor; edits are detected and kept\n"
 
-    def __init__(
-        self, taken: Collection[str] = (), program: str = "llama-server", beside: Beside | None = None
-    ) -> None:
-        self._beside = beside or Beside(frozenset(taken))
+    def __init__(self, program: str = "llama-server", beside: Beside | None = None) -> None:
+        self._beside = beside or Beside()
         self._taken, self._program = self._beside.ids, program
 
     def without(self, ids: Collection[str]) -> LlamaSwap:
         """The same for a folder in whose other files these ids stand."""
-        return LlamaSwap((), self._program, self._beside._replace(ids=frozenset(ids)))
-
-    def started_by(self, program: str) -> LlamaSwap:
-        """The same with another llama-server, a path."""
-        return LlamaSwap((), program, self._beside)
+        return LlamaSwap(self._program, self._beside._replace(ids=frozenset(ids)))
 
     def expresses(self) -> frozenset[str]:
         """Everything: the command is llama-server's."""
@@ -186,12 +181,11 @@ class LlamaSwap(Format):
             raise OutputError(
                 "llama-swap stops where groups stand both at the top and below routing.router; move yours to routing."
             )
-        members = [each for slot, value in parsed.items() if slot[-1] == "members" for each in value or ()]
-        twice = next((each for each in members if members.count(each) > 1), None)
+        lists = [value for slot, value in parsed.items() if slot[-1] == "members" and isinstance(value, list)]
+        found = Counter(str(each) for members in lists for each in members if isinstance(each, str | int))
+        twice = next((name for name, count in found.items() if count > 1), None)
         if twice is not None:
-            raise OutputError(
-                f"llama-swap's model '{excerpt(str(twice))}' is in two groups; take it out of one of them."
-            )
+            raise OutputError(f"llama-swap's model '{excerpt(twice)}' is in two groups; take it out of one of them.")
         for model_id in {slot[1] for slot in parsed if slot[0] == "models"}:
             command = parsed.get(("models", model_id, "cmd"))
             if not isinstance(command, str) or not command.strip():

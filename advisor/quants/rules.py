@@ -174,6 +174,12 @@ def parse_quants(document: Mapping[str, Any], file: str = "quants.toml") -> Quan
             note=table.get("note", ""),
             trained_for=table.get("trained_for", False),
         )
+    for name, row in document["quality"]["weights"]["values"].items():
+        where = f"{file}: quality.weights.values.{excerpt(name)}"
+        if name not in quantizations:
+            raise RuleError(f"{where} is of no quantization that stands under quantizations; take it out.")
+        if "kld" not in row and "with_imatrix_kld" not in row:
+            raise RuleError(f"{where} lacks kld or with_imatrix_kld; add one of them.")
     raises = tuple(
         Raise(
             row["class"],

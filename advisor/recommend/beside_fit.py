@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from advisor.recommend.engine_fit import MARGIN_BYTES, Fitted, as_good, engine_fit
 from advisor.recommend.evaluate import Judged, lack
 from advisor.recommend.recommendation import Recommendation
-from advisor.recommend.rungs import Figures, on, rate_of
+from advisor.recommend.rungs import Figures, rate_of
 from advisor.recommend.said import Said, capital, say, sentence, written
 from advisor.recommend.search import Search
-from advisor.recommend.words import cache_name
+from advisor.recommend.words import cache_name, on
 from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings
 from advisor.speed import Speed

@@ -39,6 +39,11 @@ class Budget(NamedTuple):
         """System memory that the plan may take."""
         return max(self.ram_available_bytes - self.ram_margin_bytes, 0)
 
+    @property
+    def ram_below_margin_bytes(self) -> int:
+        """What is lacking of the system memory that must stay free before anything is planned."""
+        return max(self.ram_margin_bytes - self.ram_available_bytes, 0)
+
 
 class Shortfall(NamedTuple):
     """Where a plan goes over the budget most, and by how much."""
@@ -96,8 +101,8 @@ def shared_bytes(plan: MemoryPlan, budget: Budget) -> int:
 
 def host_over_bytes(plan: MemoryPlan, budget: Budget) -> int:
     """How far system memory is overdrawn by the host's own part and the GPUs'; negative is to spare."""
-    below_margin = max(budget.ram_margin_bytes - budget.ram_available_bytes, 0)
-    return plan.host.planned_bytes + shared_bytes(plan, budget) - budget.ram_usable_bytes + below_margin
+    need = plan.host.planned_bytes + shared_bytes(plan, budget)
+    return need - budget.ram_usable_bytes + budget.ram_below_margin_bytes
 
 
 def shortfalls(plan: MemoryPlan, budget: Budget) -> tuple[Shortfall, ...]:

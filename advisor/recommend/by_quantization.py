@@ -61,10 +61,10 @@ def _weights(search: Search, without: tuple[str, ...]) -> int:
     return sum(tensor.n_bytes for tensor in search.spec.tensors if tensor.place not in without)
 
 
-def cache_sizes(search: Search, n_ctx: int, names: Sequence[str], *, cpu_only: bool = False) -> dict[str, int]:
+def cache_sizes(search: Search, n_ctx: int, names: Sequence[str]) -> dict[str, int]:
     """Bytes of the cache at `n_ctx` tokens, by the type of keys and values; types that the engine refuses left out."""
     everything = search.spec.n_layer_all + 1
-    layers = everything if search.evaluator.host.devices and not cpu_only else 0
+    layers = everything if search.evaluator.host.devices else 0
     base = search.base._replace(n_ctx=n_ctx, n_gpu_layers=layers)
     return {
         name: search.evaluator.cache_bytes(base._replace(cache_type_k=name, cache_type_v=name))

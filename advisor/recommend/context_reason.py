@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from advisor.recommend.contexts import tightest
 from advisor.recommend.recommendation import Note
 from advisor.recommend.search import Ranked, Search
-from advisor.recommend.words import cache_name, moved_text, tokens_text
+from advisor.recommend.words import cache_name, moved_text, on, tokens_text
 from advisor.units import format_bytes
 
 
@@ -31,7 +31,7 @@ def context_reason(search: Search, best: Ranked, pool: Sequence[Ranked]) -> Note
     if longer.fits:
         text = f"{tokens_text(settings)} is comfortable here; more would fit ({spare} to spare), ask with -c."
         return Note("context_comfortable", text, f"{rule}.comfortable_n_ctx")
-    text = f"{tokens_text(settings)} leaves {spare} to spare on {device}, beyond what must stay free."
+    text = f"{tokens_text(settings)} leaves {spare} to spare {on(device)}, beyond what must stay free."
     return Note("context_limit", text, rule)
 
 

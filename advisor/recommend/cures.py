@@ -185,12 +185,12 @@ class Cures:
         change = "-ctk q8_0 -ctv q8_0"
         fix = next((fix for fix in self._answer.fixes if fix.change == change), None)
         if fix is not None:
-            saves, where = fix.saves_bytes, saved_on(fix.device, fix.whole)
+            saves, place = fix.saves_bytes, saved_on(fix.device, fix.whole)
         else:
             small = chosen.request._replace(cache_type_k="q8_0", cache_type_v="q8_0")
             saves = search.evaluator.cache_bytes(chosen.request) - search.evaluator.cache_bytes(small)
-            where = "of cache"
-        said = say("{change} saves {saves_bytes} {where}", change=change, saves_bytes=saves, where=where)
+            place = "of cache"
+        said = say("{change} saves {saves_bytes} {where}", change=change, saves_bytes=saves, where=place)
         row = slow_row(again.cache_rows, "q8_0")
         slow = (
             say("about {slower} times slower, as {why}", slower=row.factor, why=row.text) if row is not None else None

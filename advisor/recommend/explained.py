@@ -8,12 +8,12 @@ from advisor.recommend.cures import Cure, Cures, SearchIn
 from advisor.recommend.ladder import Walk
 from advisor.recommend.more_memory import more_memory
 from advisor.recommend.recommendation import Recommendation
-from advisor.recommend.rungs import Rung, context_of, dear, lacking, on, outcome, places_of, rate_of, where
+from advisor.recommend.rungs import Rung, context_of, dear, lacking, outcome, places_of, rate_of, where
 from advisor.recommend.said import Said, capital, say, sentence
 from advisor.recommend.search import Search
 from advisor.recommend.steps import Step, next_steps
 from advisor.recommend.whole import whole_request
-from advisor.recommend.words import cache_name
+from advisor.recommend.words import cache_name, on
 from advisor.records import NamedTuple
 
 if TYPE_CHECKING:
@@ -69,8 +69,10 @@ def sibling_rungs(siblings: Siblings) -> tuple[Rung, ...]:
         if cache_name(judged) != cache_name(mine.answer.chosen):  # its context would not be with the answer's
             context, b = f"{context} in {{cache}}", {**b, "cache": cache_name(judged)}
         what = say(f"or as {{file}}: {layers}, {context}", file=other.name, **a, **b)
-        loss = say("published KL divergence {kld} instead of {chosen_kld}",
-                   kld=round(other.loss.kld, 4), chosen_kld=round(mine.loss.kld, 4))  # fmt: skip
+        loss = None
+        if other.loss.kld != mine.loss.kld:
+            loss = say("published KL divergence {kld} instead of {chosen_kld}",
+                       kld=round(other.loss.kld, 4), chosen_kld=round(mine.loss.kld, 4))  # fmt: skip
         price = _price(other, mine) if other.fits and mine.fits else None
         told = capital(sentence(what, outcome(search, judged), loss, price))
         speed = other.answer.speed if other.fits else None
@@ -89,6 +91,8 @@ def _price(other: "Sibling", mine: "Sibling") -> Said | None:
     if ratio >= 2:
         return dear(ratio, intent)
     percent = abs(round(100 * (ratio - 1)))
+    if not percent:
+        return None
     word = "dearer" if ratio >= 1 else "cheaper"
     return say(f"{{percent}} % {word} for {{intent}}", percent=percent, intent=intent)
 

@@ -15,7 +15,7 @@ from advisor.recommend.rungs import (
     Rung,
     context_of,
     dear,
-    on,
+    needed,
     outcome,
     places_of,
     rate_of,
@@ -27,7 +27,7 @@ from advisor.recommend.said import Said, capital, say, sentence
 from advisor.recommend.search import Search
 from advisor.recommend.solve import everywhere, settle
 from advisor.recommend.steps import Step
-from advisor.recommend.words import cache_name, moves
+from advisor.recommend.words import cache_name, moves, on
 from advisor.settings import RequestedSettings
 from advisor.speed import Speed
 
@@ -133,9 +133,7 @@ class Walk:
         left = " and ".join(device.id for device in self._all if device.id not in used)
         text = f"without {{left}}: {text}" if cards else text
         what = say(text, **a, **b, cache=cache_name(judged), left=left)
-        place = tightest_of(search, judged)
-        need = say("{need_bytes} needed {place}, {usable_bytes} may be used", need_bytes=place.need_bytes,
-                   place=on(place.device), usable_bytes=place.usable_bytes)  # fmt: skip
+        need = needed(tightest_of(search, judged))
         self._add("cards" if cards else "wish", judged, what, need, outcome(search, judged), taken=True, search=search)
 
     def _concede(self, code: str, judged: Judged) -> None:

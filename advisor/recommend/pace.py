@@ -2,6 +2,7 @@
 
 from advisor.memory.placement import HOST
 from advisor.recommend.evaluate import Judged
+from advisor.recommend.fastest import micro_batches, rate
 from advisor.recommend.recommendation import Note
 from advisor.recommend.search import Ranked, Search
 from advisor.settings import RequestedSettings
@@ -20,7 +21,7 @@ def quick_n_ctx(search: Search, request: RequestedSettings, low: int, high: int)
 
     def quick(n_ctx: int) -> bool:
         at = search.evaluator.least(search.shared(search.open_split(request)._replace(n_ctx=n_ctx)))
-        return search.pace(search.evaluator.speed(at, search.intent)) >= least
+        return rate(search, at) >= least
 
     if not least or low >= high or quick(high) or not quick(low):
         return high
@@ -33,12 +34,12 @@ def quick_n_ctx(search: Search, request: RequestedSettings, low: int, high: int)
 
 def too_slow_for_intent(search: Search, best: Ranked) -> Note:
     """That the least pace of the intent cannot be had, where the user wished for none above it."""
-    least, rate = search.intent.least_tokens_per_s, search.pace(best.speed)
+    least, most = search.intent.least_tokens_per_s, search.pace(best.speed)
     unit = "token/s" if least == 1 else "tokens/s"
     text = (
         f"None of the settings looked at reaches {least:g} {unit}, the least that --for {search.intent.name} asks for"
     )
-    return Note("below_pace", f"{text}; this gives about {rate:.2f}, below which people give up.")
+    return Note("below_pace", f"{text}; this gives about {most:.2f}, below which people give up.")
 
 
 def at_the_pace(search: Search, best: Ranked) -> list[Judged]:
@@ -53,23 +54,21 @@ def at_the_pace(search: Search, best: Ranked) -> list[Judged]:
         return []
     if not least <= search.pace(best.speed) < _NEAR * least or not _away(best.judged):
         return []
-    usual = int(search.evaluator.engine.defaults["n_ubatch"])
-    batches = (None,) if search.wishes.pinned.n_ubatch is not None else (None, usual // 2)
     whole_turn = search.intent.turn.n_tokens * search.slots  # with room for it the context no longer sets the pace
     n_ctx = min(max(best.judged.plan.settings.n_ctx, whole_turn), search.unasked)
     for pair in search.cache_pairs():
-        for n_ubatch in batches:
+        for n_ubatch in micro_batches(search):
             chain = search.chain(pair, search.floor, n_ubatch)
             low, high = chain.low, chain.high
             while low < high:
                 middle = (low + high) // 2
                 at = search.evaluator.least(search.shared(chain.make(middle)._replace(n_ctx=n_ctx)))
-                low, high = (low, middle) if _rate(search, at) >= least else (middle + 1, high)
+                low, high = (low, middle) if rate(search, at) >= least else (middle + 1, high)
             part, n_fitting, before = low, 0, lowest
             while part >= chain.low and n_fitting < _STEPS:
                 request = chain.make(part)
                 judged = search.longest(request, search.floor, search.unasked)
-                slow = judged is not None and _rate(search, judged) < least
+                slow = judged is not None and rate(search, judged) < least
                 if judged is not None and slow:
                     quick = quick_n_ctx(search, request, search.floor, judged.plan.settings.n_ctx)
                     judged = search.longest(request, search.floor, quick)
@@ -88,7 +87,3 @@ def at_the_pace(search: Search, best: Ranked) -> list[Judged]:
 def _away(judged: Judged) -> bool:
     """Whether anything is read from system memory for every token."""
     return bool(judged.plan.host_expert_blocks) or HOST in judged.plan.placement
-
-
-def _rate(search: Search, judged: Judged) -> float:
-    return search.pace(search.evaluator.speed(judged, search.intent))

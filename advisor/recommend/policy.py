@@ -5,12 +5,15 @@ from typing import Any
 
 from advisor.errors import UsageError
 from advisor.excerpts import excerpt
+from advisor.ggml_types import CACHE_TYPES
 from advisor.records import NamedTuple
 from advisor.speed import Turn
 
+_COUNT, _BYTES = "int 1..1000000000", "int 0.."
+_CACHES: list[object] = [CACHE_TYPES, 1]
 _CACHE_ROW_SCHEMA: dict[str, object] = {
     "name": "str 1..",
-    "types": ["str 1.."],
+    "types": _CACHES,
     "backends?": ["str 1.."],
     "architectures?": ["str 1.."],
     "keys_only?": "bool",
@@ -20,55 +23,48 @@ _CACHE_ROW_SCHEMA: dict[str, object] = {
     "build_from?": "int 0..",
     "build_below?": "int 0..",
     "effect": ("fine", "slow_prefill", "slow_decode", "on_cpu", "lossy_keys", "unknown"),
-    "factor": "number 1..",
+    "factor": "number 1..1000",
     "text": "str 1..",
 }
 _INTENT_SCHEMA: dict[str, object] = {
     "maximises?": "str 1..",
     "reasons?": {"*": "str 1.."},
-    "floor_n_ctx": "int",
-    "comfortable_n_ctx": "int",
-    "context_exponent": "number",
-    "cache_types": ["str"],
-    "prompt_tokens": "int",
-    "depth_tokens": "int",
-    "answer_tokens": "int",
-    "least_tokens_per_s": "number",
-    "weights_exponent": "number 0..",
+    "floor_n_ctx": _COUNT,
+    "comfortable_n_ctx": _COUNT,
+    "context_exponent": "number 0..10",
+    "cache_types": _CACHES,
+    "prompt_tokens": "int 0..1000000000",
+    "depth_tokens": "int 0..1000000000",
+    "answer_tokens": _COUNT,
+    "least_tokens_per_s": "number 0..1000000",
+    "weights_exponent": "number 0..10",
 }
 SCHEMA: dict[str, object] = {
-    "margins": {
-        "cuda": "int",
-        "rocm": "int",
-        "vulkan": "int",
-        "metal": "int",
-        "sycl": "int",
-        "windows_or_wsl_at_least": "int",
-    },
-    "host": {"margin_bytes": "int", "unified_margin_bytes": "int"},
-    "cache_factor": {"*": "number"},
-    "weights_factor": {"per_kld": "number 0.."},
+    "margins": dict.fromkeys(("cuda", "rocm", "vulkan", "metal", "sycl", "windows_or_wsl_at_least"), _BYTES),
+    "host": {"margin_bytes": _BYTES, "unified_margin_bytes": _BYTES},
+    "cache_factor": {"*": "number 0.001..1000"},
+    "weights_factor": {"per_kld": "number 0..1000000"},
     "cache_safety?": [_CACHE_ROW_SCHEMA],
     "intents": {"*": _INTENT_SCHEMA},
     "search": {
-        "n_ctx_step": "int",
-        "trades": "int",
-        "beyond_comfortable_exponent": "number",
-        "n_ubatch_with_host_weights": ["int"],
-        "table_n_ctx": ["int"],
-        "table_cache_types": ["str"],
-        "plot_cache_types": ["str"],
-        "table_looks_to_n_ctx": "int",
-        "table_shows_to_n_ctx": "int",
-        "alternative_gain": "number",
-        "unusual_n_ubatch_factor": "number",
+        "n_ctx_step": _COUNT,
+        "trades": "int 0..10000",
+        "beyond_comfortable_exponent": "number 0..10",
+        "n_ubatch_with_host_weights": [_COUNT],
+        "table_n_ctx": [_COUNT, 1],
+        "table_cache_types": _CACHES,
+        "plot_cache_types": _CACHES,
+        "table_looks_to_n_ctx": _COUNT,
+        "table_shows_to_n_ctx": _COUNT,
+        "alternative_gain": "number 0..1000",
+        "unusual_n_ubatch_factor": "number 0.001..1000",
         "typical_bits_per_weight": "number 1..32",
         "typical_weights_share": "number 0.1..1",
         "smaller_quantizations": ["str 1.."],
     },
     "together": {"most_models": "int 2.."},
-    "beside": {"pictures_per_turn": "number 0..", "draft_acceptance": "number 0..0.99"},
-    "warnings": {"dense_cliff_share": "number", "slow_tokens_per_s": "number", "much_loss_below_bits": "number"},
+    "beside": {"pictures_per_turn": "number 0..1000", "draft_acceptance": "number 0..0.99"},
+    "warnings": dict.fromkeys(("dense_cliff_share", "slow_tokens_per_s", "much_loss_below_bits"), "number 0.."),
 }
 
 

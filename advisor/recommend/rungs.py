@@ -6,7 +6,7 @@ from advisor.recommend.budget import shared_bytes
 from advisor.recommend.evaluate import Judged
 from advisor.recommend.said import Said, say
 from advisor.recommend.search import Search
-from advisor.recommend.words import experts_away, n_gpus_used, reads_on_gpu, use_rate
+from advisor.recommend.words import experts_away, n_gpus_used, on, reads_on_gpu, use_rate
 from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings
 from advisor.speed import Speed
@@ -20,11 +20,12 @@ class Place(NamedTuple):
     device: str
     need_bytes: int
     usable_bytes: int
+    below_margin_bytes: int = 0  # what is lacking of that which must stay free, before anything is planned
 
     @property
     def over_bytes(self) -> int:
         """How much too much it is; negative is to spare."""
-        return self.need_bytes - self.usable_bytes
+        return self.need_bytes - self.usable_bytes + self.below_margin_bytes
 
 
 class Rung(NamedTuple):
@@ -47,12 +48,12 @@ def places_of(search: Search, judged: Judged) -> tuple[Place, ...]:
     """Every GPU that is used, and system memory."""
     budget = search.evaluator.budget
     found = [
-        Place(plan.id, plan.planned_bytes, limit.usable_bytes)
+        Place(plan.id, plan.planned_bytes, limit.usable_bytes, limit.below_margin_bytes)
         for plan, limit in zip(judged.plan.devices, budget.devices, strict=True)
         if plan.planned_bytes
     ]
     need = judged.plan.host.planned_bytes + shared_bytes(judged.plan, budget)
-    return (*found, Place("host", need, budget.ram_usable_bytes))
+    return (*found, Place("host", need, budget.ram_usable_bytes, budget.ram_below_margin_bytes))
 
 
 def rate_of(search: Search, speed: Speed) -> float:
@@ -108,14 +109,17 @@ def wish_of(search: Search) -> RequestedSettings:
     return request
 
 
-def on(device: str) -> str:
-    """Where a place is, in words."""
-    return "in system memory" if device == "host" else f"on {device}"
-
-
 def tightest_of(search: Search, judged: Judged) -> Place:
     """The place with the least to spare."""
     return max(places_of(search, judged), key=lambda place: (place.over_bytes, place.need_bytes))
+
+
+def needed(place: Place) -> Said:
+    """What a place is to hold, and how much of it may be used."""
+    text = "{need_bytes} needed {place}, {usable_bytes} may be used"
+    if place.below_margin_bytes:
+        text += " and {below_margin_bytes} is lacking of what must stay free"
+    return say(text, **{**place._asdict(), "place": on(place.device)})
 
 
 def lacking(places: Iterable[Place]) -> tuple[str, Figures]:

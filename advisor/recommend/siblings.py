@@ -8,10 +8,10 @@ from advisor.quants.quality import Loss, weights_loss
 from advisor.quants.rules import QuantRules
 from advisor.recommend.policy import Intent, Policy
 from advisor.recommend.recommendation import Note, Recommendation
-from advisor.recommend.words import cache_name, layers_text, pace_of, pace_text, seconds_text, tokens_text, use_rate
+from advisor.recommend.words import cache_name, layers_text, pace_of, seconds_text, tokens_text, use_rate
 from advisor.records import NamedTuple
 
-_HARDLY = 1.005
+_HARDLY = 1.005  # what is dearer by less would be called 0 % dearer
 _WORTH = 1.01  # what is cheaper by less is no reason to take another file than the one that was named
 _RULE = "policy.toml: weights_factor"
 
@@ -70,10 +70,10 @@ def better_note(asked: Sibling, files: Sequence[Sibling]) -> tuple[Sibling, Note
     best = best_of(files)
     if not best.fits or best.cost * _WORTH >= asked.cost:
         return None
-    rate = asked.answer.speed.decode_tokens_per_s.value
+    rate = use_rate(asked.spec, asked.answer.speed)
     if asked.fits:
         text = f"{best.name} beside it is the better choice for {best.answer.intent}: {_runs(best)} instead of "
-        slow = best.answer.speed.decode_tokens_per_s.value < 1  # told in seconds a token
+        slow = use_rate(best.spec, best.answer.speed) < 1  # told in seconds a token
         text += pace_of(rate) if slow else f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"
     else:
         text = f"{best.name} beside it fits, which this does not: {_runs(best)}"
@@ -109,18 +109,22 @@ def lost_why(other: Sibling, best: Sibling) -> str:
     if _per_slot(other) < min(_per_slot(best), other.answer.contexts.n_ctx_trained):
         parts += [_context_text(other, best)]
     if other.loss.kld > best.loss.kld:
-        parts += [pace_text(other.answer.speed)] if its <= mine * _WORTH and other.fast_enough else []
+        parts += [pace_text(other)] if its <= mine * _WORTH and other.fast_enough else []
         parts += [lost_text(other.loss, best.loss, other.spec, short=True)]
     if not other.fast_enough and best.fast_enough:
         parts += [below_text(other)]
-    dearer = f" ({dearer_text(other.cost / best.cost)})" if best.fits and other.fast_enough == best.fast_enough else ""
-    return f"{other.name}: {', '.join(part for part in parts if part)}{dearer}."
+    text = ", ".join(part for part in parts if part)
+    comparable = best.fits and other.fast_enough == best.fast_enough
+    if comparable and (text or other.cost >= _HARDLY * best.cost):
+        dearer = dearer_text(other.cost / best.cost)
+        text = f"{text} ({dearer})" if text else dearer
+    return f"{other.name}: {text or 'as good; of equals the first is taken'}."
 
 
 def below_text(file: Sibling) -> str:
     """That a file is too slow: below the 30 tokens/s asked for."""
     who = "asked for" if file.asked else f"that are the least for {file.answer.intent}"
-    return f"{pace_of(use_rate(file.spec, file.answer.speed))}, below the {file.least_tokens_per_s:g} tokens/s {who}"
+    return f"{pace_text(file)}, below the {file.least_tokens_per_s:g} tokens/s {who}"
 
 
 def _context_text(file: Sibling, beside: Sibling) -> str:
@@ -145,6 +149,11 @@ def turns_text(its: float, mine: float) -> str:
             else (f"{its:.1f} seconds", f"{mine:.1f} seconds")
         )
     return f"{words[0]} instead of {words[1]}"
+
+
+def pace_text(file: Sibling) -> str:
+    """How fast it is as it is used."""
+    return pace_of(use_rate(file.spec, file.answer.speed))
 
 
 def dearer_text(ratio: float) -> str:
@@ -174,7 +183,7 @@ def _runs(file: Sibling) -> str:
     judged = file.answer.chosen
     cache = f" ({cache_name(judged)} cache)" if any(layer.has_cache for layer in file.spec.layers) else ""
     tokens = f"{tokens_text(judged.plan.settings)}{cache}"
-    return f"{layers_text(file.spec, judged)}, {tokens}, {pace_text(file.answer.speed)}"
+    return f"{layers_text(file.spec, judged)}, {tokens}, {pace_text(file)}"
 
 
 def _stand_in(file: Sibling) -> str:

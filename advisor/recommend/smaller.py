@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from advisor.errors import RuleError
+from advisor.excerpts import excerpt
 from advisor.model.spec import ModelSpec
 from advisor.recommend.evaluate import Judged
 from advisor.recommend.recommendation import Note
@@ -58,6 +60,9 @@ class Ladder:
         now = sum(tensor.n_bytes for tensor in spec.tensors)
         sizes = []
         for name in search.policy.search["smaller_quantizations"]:
+            if name not in rules.quantizations:
+                what = f"search.smaller_quantizations names '{excerpt(name)}', which quants.toml does not have"
+                raise RuleError(f"policy.toml: {what}; take it out.")
             size = chooser.total_bytes(name, imatrix=True)
             if not isinstance(size, Impossible) and size < now:
                 sizes.append((-size, name))

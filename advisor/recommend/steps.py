@@ -2,9 +2,10 @@
 
 from advisor.recommend.chain import expert_kinds
 from advisor.recommend.evaluate import Judged
-from advisor.recommend.rungs import Figures, Place, context_of, on, tightest_of, where
+from advisor.recommend.rungs import Figures, Place, context_of, tightest_of, where
 from advisor.recommend.said import Said, capital, say, sentence
 from advisor.recommend.search import Search
+from advisor.recommend.words import on
 from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings, TensorOverride
 

@@ -16,7 +16,7 @@ from advisor.recommend.warn_devices import device_warnings
 from advisor.recommend.words import pace_text
 from advisor.settings import RequestedSettings, RunSettings
 from advisor.speed import Speed
-from advisor.units import MIB, format_bytes
+from advisor.units import MIB, format_bytes, round_up
 
 
 def warnings(
@@ -34,7 +34,7 @@ def warnings(
     notes = []
     if plan.refused:
         notes.append(Note("refused", f"The engine refuses these settings: {plan.refused}."))
-    if spec.n_ctx_train and settings.n_ctx_seq > -(-spec.n_ctx_train // 256) * 256:
+    if spec.n_ctx_train and settings.n_ctx_seq > round_up(spec.n_ctx_train, engine.defaults["context_padding"]):
         notes.append(
             Note(
                 "beyond_trained_context",

@@ -103,11 +103,14 @@ def blocks_text(count: int) -> str:
     return f"{count} block" + ("s" if count != 1 else "")
 
 
+def on(device: str) -> str:
+    """Where that is, of a device's id or "host"."""
+    return "in system memory" if device == "host" else f"on {device}"
+
+
 def saved_on(device: str, whole: bool = True) -> str:
     """Where a fix saves memory, of a device's id or "host"; `whole`: with every layer on the GPUs."""
-    if device == "host":
-        return "in system memory"
-    return f"on {device}, with every layer on the GPU" if whole else f"on {device}"
+    return on(device) + (", with every layer on the GPU" if whole and device != "host" else "")
 
 
 def pace_text(speed: Speed) -> str:

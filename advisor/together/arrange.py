@@ -161,8 +161,8 @@ class Arranger:
         `lean`: any that fits will do.
         """
         others = [index for index in who if index not in whole]
-        weighed = any(index < other for index in whole for other in others)  # what the first take, the others lack
-        caps = (LEAN,) if lean else range(len(CAPS)) if weighed else (0,)
+        lacking = any(index < other for index in whole for other in others)  # what the first take, the others lack
+        caps = (LEAN,) if lean else range(len(CAPS)) if lacking else (0,)
         for teams, reserved in self._reservations(whole):
             held = self._with_aside(reserved, others)
             by_size = sorted(who, key=lambda index: (index in held, -self.members[index].spec.file_bytes))

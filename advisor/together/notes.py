@@ -65,13 +65,13 @@ def notes_of(
                 if plan.id == device.id and plan.planned_bytes
             )
             text = (
-                f"{_listed(names)} share {device.id}, each with a backend context of its own "
+                f"{listed(names)} share {device.id}, each with a backend context of its own "
                 f"({format_bytes(overheads)} in all); their speeds hold while one of them answers."
             )
             notes.append(Note("gpu_shared", text, "policy.toml: together"))
     on_cpu = [member.name for member, seat in there if seat.answer.chosen.plan.read_host_bytes and host.devices]
     if len(on_cpu) > 1:
-        text = f"{_listed(on_cpu)} all read weights from system memory: two that answer share its bandwidth."
+        text = f"{listed(on_cpu)} all read weights from system memory: two that answer share its bandwidth."
         notes.append(Note("ram_shared", text))
     kept = []
     for (member, seat), limits in zip(there, [each for each in shared_out(seats, budget) if each], strict=True):
@@ -82,12 +82,13 @@ def notes_of(
         left = spare_ram(budget, total(load_of(seat.answer.chosen.plan) for _, seat in there))
         text = (
             f"Over time the servers fill up to {format_bytes(sum(_fills(seat) for _, seat in there))} of system memory "
-            f"with old prompts and checkpoints, and {format_bytes(left)} is left: --cache-ram keeps {_listed(kept)} "
+            f"with old prompts and checkpoints, and {format_bytes(left)} is left: --cache-ram keeps {listed(kept)} "
             "within a share of that."
         )
         notes.append(Note("prompt_caches_fill_ram", text, "llama_cpp.toml: server"))
     return tuple(notes)
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """A, B and C; there must be one."""
     return ", ".join(names[:-1]) + f" and {names[-1]}" if len(names) > 1 else names[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -50,13 +50,14 @@ def plan_together(
         notes = notes_of(members, found, host, budget, arranger.engine)
         return Together(verdict, members, found, budget, (everyone,), None, (), notes)
     fitting = largest(everyone, arranger.arrange)
+    refused = _refused(arranger, set(everyone).difference(*(who for who, _ in fitting)))
     lacks = tuple(
         _lack(arranger, who, arranged, index, quants)
         for who, arranged in fitting
         for index in everyone
-        if index not in who
+        if index not in who and index not in refused
     )
-    over = _over(arranger, everyone, lacks)
+    over = _over(arranger, everyone, lacks) if not refused else None
     left: tuple[Seat | None, ...] = (None,) * len(members)
     if fitting:
         who, arranged = fitting[0]
@@ -64,7 +65,17 @@ def plan_together(
         left = tuple(seats.get(index) for index in everyone)
     notes = notes_of(members, left, host, budget, arranger.engine)
     subsets = tuple(who for who, _ in fitting)
-    return Together("does_not_fit", members, left, budget, subsets, over, lacks, notes)
+    return Together("does_not_fit", members, left, budget, subsets, over, lacks, notes, refused)
+
+
+def _refused(arranger: Arranger, nowhere: Iterable[int]) -> dict[int, str]:
+    """Of the members that fit `nowhere` those that the engine refuses to run as they are pinned, and why."""
+    devices, found = arranger.host.devices, dict[int, str]()
+    for index in sorted(nowhere):
+        search = arranger.search(index, devices, arranger.budget, arranger.members[index].wishes, whole=False)
+        why = nearest_miss(search).plan.refused
+        found |= {index: why} if why is not None else {}
+    return found
 
 
 def largest(

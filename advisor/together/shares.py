@@ -64,8 +64,7 @@ def over(budget: Budget, load: Load) -> tuple[Shortfall, ...]:
         if taken > limit.usable_bytes:
             found.append(Shortfall(limit.id, taken - limit.usable_bytes + limit.below_margin_bytes))
     if ram > budget.ram_usable_bytes:
-        below_margin = max(budget.ram_margin_bytes - budget.ram_available_bytes, 0)
-        found.append(Shortfall("host", ram - budget.ram_usable_bytes + below_margin))
+        found.append(Shortfall("host", ram - budget.ram_usable_bytes + budget.ram_below_margin_bytes))
     return tuple(sorted(found, key=lambda short: -short.over_bytes))
 
 

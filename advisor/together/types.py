@@ -1,5 +1,6 @@
 """Models that share a machine, and the answer about them."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from advisor.host import HostSnapshot
@@ -22,11 +23,6 @@ class Member(NamedTuple):
     intent: Intent
     wishes: Wishes
     beside: "Beside | None" = None
-
-    @property
-    def embeds(self) -> bool:
-        """Whether it answers with vectors only."""
-        return not self.spec.answers
 
 
 class Seat(NamedTuple):
@@ -56,3 +52,4 @@ class Together(NamedTuple):
     over: Shortfall | None  # by how much the whole set is over where it lacks least, None where it fits
     lacks: tuple[Lack, ...]
     notes: tuple[Note, ...]
+    refused: Mapping[int, str] = {}  # members of whom the engine takes no settings, whatever memory there is, and why

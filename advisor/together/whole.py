@@ -58,7 +58,7 @@ def need_on_gpus(judged: Judged) -> int:
 
 def need_bytes(judged: Judged) -> int:
     """Everything that a plan takes anywhere."""
-    return sum(device.planned_bytes for device in judged.plan.devices) + judged.plan.host.planned_bytes
+    return need_on_gpus(judged) + judged.plan.host.planned_bytes
 
 
 def resident(member: Member) -> Member:

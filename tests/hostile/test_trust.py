@@ -240,6 +240,7 @@ SECRETS = {
     "Hugging Face": "hf_abcdefghijklmnopqrstuvwxyz012345", "OpenAI": "sk-proj-abcdefghijklmnop1234",
     "GitHub": "ghp_abcdefghijklmnopqrstuvwxyz0123456789", "password": "password=hunter2", "address": "http://me:hunter2@host/",
     "header": "Authorization: Bearer abcdef123456", "option": "--api-key s3cr3t-value", "JSON": '"token": "abc-def"',
+    "word": "llama-server --api-key correcthorse", "short": "--api-key hunter2", "shortest": "--api-key 1eyJ", "HF": "--hf-token 'abcdef ghi'",
     "JWT": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc",
 }  # fmt: skip
 
@@ -249,7 +250,7 @@ def test_a_secret_is_taken_out(what):
     text = f"before {SECRETS[what]} after"
     cleaned = without_secrets(text)
     assert "[removed]" in cleaned
-    for word in ("hunter2", "abcdef", "s3cr3t", "abc-def", "eyJ"):
+    for word in ("hunter2", "abcdef", "s3cr3t", "abc-def", "eyJ", "correcthorse"):
         assert word not in cleaned
     assert cleaned.startswith("before ")
 
@@ -259,6 +260,7 @@ def test_a_secret_is_taken_out(what):
     [
         "55,040 tokens leaves 23 MiB to spare", "tokens/s: 41.2", "key_length is 128", "tokenizer.ggml.tokens", "n_tokens = 4096",
         "/home/x/models/gh/m.gguf: added m", "tokens: 4096", "secret agent model", "Keys are K, values V", "the key is unknown",
+        "--api-key-file /etc/key -c 4096", "--image-max-tokens 256", "--api-key -m x.gguf",
     ],
 )  # fmt: skip
 def test_plain_sentences_stay(text):

@@ -131,6 +131,29 @@ def test_a_broken_file_is_not_used_and_said(tmp_path, data):
     assert (tmp_path / FILE).read_bytes() == data
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"machine": MACHINE._replace(cpu="x" * 501)}, {"machine": MACHINE._replace(physical_cores=0)},
+        {"runs": (RUN._replace(build=0),)}, {"disks": (DiskRate("/m", 50_000),)},
+        {"disks": (DiskRate("/m", 10**9),) * 2},
+        {"disks": tuple(DiskRate(f"/{number}" + "m" * 3000, 10**9) for number in range(400))},
+    ],
+)  # fmt: skip
+def test_what_could_not_be_read_again_takes_the_place_of_nothing(tmp_path, changes):
+    assert save_calibration(str(tmp_path), FULL) is None
+    said = save_calibration(str(tmp_path), EMPTY._replace(**changes))
+    assert said is not None
+    assert "left as it was" in said
+    assert load_calibration(str(tmp_path)) == (FULL, None)
+
+
+def test_a_long_path_is_kept(tmp_path):
+    calibration = EMPTY._replace(disks=(DiskRate("/" + "m" * 4000, 10**9),))
+    assert save_calibration(str(tmp_path), calibration) is None
+    assert load_calibration(str(tmp_path)) == (calibration, None)
+
+
 def test_a_path_that_is_no_text_is_kept(tmp_path):
     calibration = EMPTY._replace(disks=(DiskRate("/m/\udcff", 10**9),))
     assert save_calibration(str(tmp_path), calibration) is None

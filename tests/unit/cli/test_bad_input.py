@@ -429,6 +429,32 @@ def test_nobody_can_leave_less_than_nothing_free(tmp_path):
         assert f"{rule}: {table}.{key} is -5, expected a whole number of at least 0." in line
 
 
+@pytest.mark.parametrize(
+    ("file", "text", "says"),
+    [
+        ("policy", '[intents.balanced]\ncache_types = ["zz"]', 'intents.balanced.cache_types[0] is "zz"'),
+        ("policy", "[intents.balanced]\ncache_types = []", "intents.balanced.cache_types is an empty list"),
+        (
+            "policy",
+            "[intents.balanced]\ncomfortable_n_ctx = 0",
+            "comfortable_n_ctx is 0, expected a whole number from 1",
+        ),
+        ("policy", "[intents.balanced]\nfloor_n_ctx = -5", "floor_n_ctx is -5"),
+        ("policy", "[intents.balanced]\nanswer_tokens = 0", "answer_tokens is 0"),
+        ("policy", "[search]\nn_ctx_step = 0", "search.n_ctx_step is 0"),
+        ("policy", '[search]\ntable_cache_types = ["zz"]', 'search.table_cache_types[0] is "zz"'),
+        ("policy", "[search]\ntable_n_ctx = []", "search.table_n_ctx is an empty list"),
+        ("policy", '[search]\nsmaller_quantizations = ["Q9_X"]', "names 'Q9_X', which quants.toml does not have"),
+        ("quants", "[quality.weights.values.Q9_X]\nkld = 0.1", "quality.weights.values.Q9_X is of no quantization"),
+        ("quants", "[quality.weights.values.Q2_0]\nperplexity_more = 0.1", "Q2_0 lacks kld or with_imatrix_kld"),
+    ],
+)
+def test_rules_that_nobody_can_plan_by(tmp_path, file, text, says):
+    (tmp_path / f"{file}.toml").write_text(f'schema_version = 1\nsource = "mine"\n{text}\n')
+    words = ["recommend", SHIPPED, "--gpu", "cuda:4GiB", "--ram", "32GiB", "--rules", tmp_path, "--explain"]
+    assert says in assert_one_sentence(advisor(*words), 1)
+
+
 def test_an_unknown_architecture_is_told_once(tmp_path):
     plain = ["block_count", "embedding_length", "attention.head_count", "feed_forward_length", "context_length"]
     entries = [kv("general.architecture", "string", "zorglub"), *(kv(f"zorglub.{key}", "uint32", 32) for key in plain)]

@@ -147,7 +147,7 @@ def test_a_busy_server_is_left_alone(serve, kept):
     ("patch", "told"),
     [
         (('"timings"', '"other"'), "gives no timing"),
-        (('"predicted_n": n,', '"draft_n": 3, "predicted_n": n,'), "gives no timing"),
+        (('"predicted_n": n,', '"draft_n": 3, "predicted_n": n,'), "it drafts several tokens a step; start it"),
         (('"predicted_ms": ', '"predicted_ms": 1e-300 * '), "gives no timing"),
         (('200, {"content"', '503, {"error": {"message": "no slot"}, "content"'), "no slot"),
         (('"model_path": path', '"model_path": "/gone/away.gguf"'), "give its file as MODEL"),

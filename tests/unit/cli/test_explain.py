@@ -11,6 +11,7 @@ import pytest
 
 from advisor.cli.explaining import explained_lines
 from advisor.cli.terminal import Screen
+from advisor.units import format_bytes
 from tests.tools.empty_gguf import write_empty_gguf
 from tests.tools.explained_cases import tell
 from tests.tools.fake_engine import estimator
@@ -46,6 +47,22 @@ def test_json_has_one_key_more():
         assert step["over_bytes"] == step["need_bytes"] - step["usable_bytes"] > 0
     for said in (*why["rungs"], *why["next_steps"], *why["fixes"], why["friend"]):
         assert said["figures"]
+
+
+def test_what_must_stay_free_lacks_on_every_rung_too():
+    """Of a card with less than that free the summary, the fixes, the last rung and the line for a friend agree."""
+    words = ["recommend", SHIPPED, "--gpu", "RTX 3060@300MiB", "--ram", "32GiB", "-ngl", "99"]
+    document = json.loads(advisor(*words, "--json", "--explain").out)
+    why, device = document["explain"], document["devices"][0]
+    lacks = device["planned_bytes"] + (512 << 20) - (300 << 20)
+    (place,) = [place for place in why["rungs"][-1]["places"] if place["device"] == "CUDA0"]
+    assert (place["over_bytes"], place["below_margin_bytes"]) == (lacks, 212 << 20)
+    assert why["rungs"][-1]["figures"]["over_bytes"] == why["friend"]["figures"]["over_bytes"] == lacks
+    text = " ".join(advisor(*words, "--explain").out.split())
+    shown = format_bytes(lacks)
+    assert f"Does not fit: {shown} too much for CUDA0" in text
+    assert f"it lacks {shown} on CUDA0." in text
+    assert "0 B may be used and 212 MiB is lacking of what must stay free; " in text
 
 
 def test_a_rung_is_what_estimate_says():

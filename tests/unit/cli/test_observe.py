@@ -93,6 +93,17 @@ def test_without_the_model_the_log_alone_is_shown(tmp_path):
     assert not Path(os.environ["XDG_STATE_HOME"]).exists()
 
 
+def test_the_users_rules_count_for_the_advice_too(tmp_path):
+    log, rules = tmp_path / "log", tmp_path / "rules" / "engines"
+    log.write_text("loaded BLAS backend\n" + CUDA.replace("offloaded 33/33", "offloaded 20/33"))
+    rules.mkdir(parents=True)
+    (rules / "llama_cpp.toml").write_text(
+        'schema_version = 1\nsource = "mine"\n[blas]\nprefill_without_tokens_per_s = 4321\nsource = "mine"\n'
+    )
+    assert "4,321 tokens/s" in advisor("observe", log, "--rules", rules.parent).out
+    assert "1,200 tokens/s" in advisor("observe", log).out
+
+
 def test_a_model_given_by_hand_and_a_wrong_one(model, tmp_path):
     log = tmp_path / "log"
     log.write_text(log_of(model).replace(str(model), "/gone/away.gguf"))

@@ -94,6 +94,15 @@ def test_what_does_not_fit_is_told_what_fits_with_what(capsys):
         ((MAIN, SECOND, "--together", "--plot"), "--plot is about one model"),
         ((MAIN, SECOND, "--together", "--what-gpu"), "--what-gpu is about one model"),
         ((MAIN, SECOND, "--together", "--mode", "safe"), "knows of no other model"),
+        ((MAIN, SECOND, "--together", "--any-quant"), "--any-quant is about one model"),
+        (
+            (MAIN, SECOND, "--together", "-fa", "off", "-ctv", "q8_0"),
+            "refuses these settings of llama3-8b: a quantized V",
+        ),
+        (
+            (MAIN, LARGE, "--together", "-fa", "off", "-ctv", "q8_0"),
+            "refuses these settings of llama3-8b: a quantized V",
+        ),
         ((MAIN,) * 7 + ("--together",), "more than the 6"),
         ((MAIN, "/no/such.gguf", "--together"), "/no/such.gguf"),
     ],

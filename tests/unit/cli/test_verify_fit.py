@@ -113,11 +113,27 @@ def test_an_engine_that_does_not_say_leaves_the_rules(said, reason, model, tmp_p
 
 
 @pytest.mark.parametrize(
-    "words", [["-ngl", "20"], ["-ts", "1,1"], ["-ot", "exps=CPU"], ["--cpu-moe"], ["--tool", "cli"]], ids=" ".join
+    "words",
+    [
+        ["-ngl", "20"],
+        ["-ts", "1,1"],
+        ["-ot", "exps=CPU"],
+        ["--cpu-moe"],
+        ["--tool", "cli"],
+        ["--lora", "x.gguf", "--json"],
+        ["--mmproj", "x.gguf"],
+        ["-md", "x.gguf"],
+    ],
+    ids=" ".join,
 )
 def test_what_contradicts_it(words):
     answer = advisor("verify", SHIPPED, "--fit", "--gpu", "cuda:6GiB", *words)
     assert "leave" in assert_one_sentence(answer, 2)
+
+
+def test_settings_that_the_engine_refuses_are_not_compared():
+    answer = advisor("verify", SHIPPED, "--fit", "--gpu", "cuda:6GiB", "-fa", "off", "-ctv", "q8_0")
+    assert "llama.cpp refuses these settings: a quantized V cache" in assert_one_sentence(answer, 2)
 
 
 def test_without_a_gpu_there_is_nothing_to_say():

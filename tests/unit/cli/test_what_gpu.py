@@ -149,7 +149,16 @@ def test_where_nothing_holds_it_that_is_the_answer():
 
 
 @pytest.mark.parametrize(
-    "words", [["--gpu", "RTX 3060"], ["-ngl", "10"], ["--cpu-moe"], ["--plot"], ["--output", "x.ini"], ["--no-gpu"]]
+    "words",
+    [
+        ["--gpu", "RTX 3060"],
+        ["-ngl", "10"],
+        ["--cpu-moe"],
+        ["--plot"],
+        ["--output", "x.ini"],
+        ["--no-gpu"],
+        ["--any-quant"],
+    ],
 )
 def test_what_contradicts_the_question_is_named(words):
     line = assert_one_sentence(advisor("recommend", ZOO / "llama3-8b.json.gz", "--what-gpu", *words), 2)

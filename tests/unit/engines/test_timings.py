@@ -51,12 +51,12 @@ llamacpp:n_busy_slots_per_decode 1
 
 
 def test_metrics():
-    assert parse_metrics(METRICS) == Metrics(500.0, 40.0, 4000, 1234, 1.0)
+    assert parse_metrics(METRICS) == Metrics(40.0, 4000, 1234, 1.0)
 
 
 def test_metrics_of_a_server_that_has_done_nothing():
     idle = "llamacpp:tokens_predicted_total 0\nllamacpp:tokens_predicted_seconds_total 0\n"
-    assert parse_metrics(idle) == Metrics(None, None, 0, None, None)
+    assert parse_metrics(idle) == Metrics(None, 0, None, None)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,9 @@ def test_another_model_starts_anew():
 @pytest.mark.parametrize(
     "text",
     [
-        "", "eval time", "eval time = ms / tokens", "eval time = 1.1.1 ms / 5 tokens", "eval time = 9 ms / 0 tokens",
+        "", "eval time", "eval time = ms / tokens", "eval time = 1.1.1 ms / 5 tokens", "eval time = . ms / 5 tokens",
+        "eval time = .. ms / 5 runs",
+        "eval time = 9 ms / 0 tokens",
         "eval time = 99999999999999999999 ms / 9 tokens", "eval time = 5 ms / 99999999999 tokens",
         "slot launch_slot_: id 99999999999999 | task 1 | processing task", "x" * 5000,
         "slot release: id 0 | task 1 | stop processing: n_tokens = 99999999999999999999999999999999999999999999999",

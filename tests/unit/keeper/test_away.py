@@ -50,6 +50,27 @@ def test_a_folder_that_is_moved_away_and_back(world: World) -> None:
     assert not [name for name, text in texts(world).items() if "n.gguf" in text]
 
 
+def test_ten_thousand_models_in_three_configs_are_remembered(tmp_path: Path) -> None:
+    """What is not read back is forgotten, and then the models of a disk that is away go from the configs."""
+    hub = "/home/somebody/.cache/huggingface/hub/models--org--some-model-with-a-long-name-GGUF/snapshots/" + "0" * 40
+    models = {
+        f"/home/somebody/.config/{target}": {
+            f"some-model-{number}-Q4_K_M": seen_module.SeenModel(
+                f"{hub}/some-model-{number}-Q4_K_M.gguf", (f"some-model-{number}-Q4_K_M",), "/mnt/models"
+            )
+            for number in range(9_500)
+        }
+        for target in ("models.ini", "swap.yaml", "server.json")
+    }
+    seen = seen_module.Seen({"/mnt/models": 5}, models, {"ollama": {"/a": "b:c"}})
+    seen_module.write_seen(str(tmp_path), seen)
+    assert seen_module.read_seen(str(tmp_path)) == seen
+    (tmp_path / seen_module.FILE).write_text(
+        '{"devices": {}, "models": {}, "owed": {' + '"a":{},' * 200_000 + '"b":{}}}'
+    )
+    assert seen_module.read_seen(str(tmp_path)) == seen_module.Seen()
+
+
 def test_what_is_away_does_not_stop_the_others(world: World) -> None:
     world.add("m.gguf")
     hub = world.home / ".cache/huggingface/hub"

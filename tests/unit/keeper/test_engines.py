@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -266,6 +267,11 @@ def test_what_the_user_changed_in_a_modelfile_is_in_the_tag(world: World, ollama
     pull(store, f"{LIBRARY}/q/8b", tiny_model("two", n_layer=4, n_ctx_train=8192))
     world.apply()
     assert made(ollama)[-1] == ("q:8b-advisor", "q:8b", 777)
+    for n_layer, wrong in ((5, "--5"), (6, "9" * 5000)):  # no numbers: Ollama is given the words
+        modelfile.write_text(re.sub(r"num_ctx \S+", f"num_ctx {wrong}", modelfile.read_text()))
+        pull(store, f"{LIBRARY}/q/8b", tiny_model("two", n_layer=n_layer, n_ctx_train=8192))
+        assert "bug in advisor" not in world.run("apply")[2]
+        assert made(ollama)[-1] == ("q:8b-advisor", "q:8b", wrong)
 
 
 def test_without_an_url_a_person_is_told_what_to_do(world: World) -> None:

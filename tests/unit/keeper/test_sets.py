@@ -136,11 +136,22 @@ def test_who_does_not_fit_beside_the_others_is_planned_alone(world: World) -> No
     pins = "\n".join(f'[[model]]\nmatch = "{name}.gguf"\npins = {{ ctx-size = 4194304 }}' for name in "bc")
     world.configure(SWAP, more=f'{pins}\n[[set]]\nname = "daily"\nmodels = ["b.gguf", "c.gguf", "a.gguf"]')
     said = world.apply()
-    assert "the set daily does not fit: c does not fit beside b, a: " in said
+    assert "the set daily goes without c, which is planned alone: c does not fit beside b, a: " in said
     assert said.count("planned alone") == 1
     slots = world.slots(world.home / "swap/advisor.yaml", "llama-swap")
     assert slots[(*GROUP, "members")] == ["b", "a"]
     assert "--ctx-size 4194304" in str(slots["models", "c", "cmd"])
+
+
+def test_a_member_whose_settings_are_refused_is_no_matter_of_memory(world: World) -> None:
+    add(world, "a.gguf", "b.gguf", "c.gguf")
+    pins = '[[model]]\nmatch = "c.gguf"\npins = { flash-attn = "off", cache-type-v = "q8_0" }'
+    world.configure(SWAP, more=f'{LONG}\n{pins}\n[[set]]\nname = "daily"\nmodels = ["c*", "b*", "a*"]')
+    said = world.apply()
+    assert "the set daily goes without c, which is planned alone: c: llama.cpp refuses these settings: a quant" in said
+    assert "too little" not in said
+    assert ".;" not in said
+    assert world.slots(world.home / "swap/advisor.yaml", "llama-swap")[(*GROUP, "members")] == ["b", "a"]
 
 
 def test_a_broken_member_does_not_take_the_others_along(world: World) -> None:

@@ -9,6 +9,8 @@ taken out of every section of a preset.
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from advisor.errors import OutputError
@@ -26,7 +28,7 @@ def beside(*texts: str) -> LlamaSwap:
     found = Beside()
     for text in texts:
         found = found.and_in(text)
-    return LlamaSwap((), "llama-server", found)
+    return LlamaSwap("llama-server", found)
 
 
 def test_a_group_keeps_its_models_and_unloads_others():
@@ -85,6 +87,18 @@ def test_what_would_stop_llama_swap_is_not_written(text, said):
 def test_a_file_that_llama_swap_would_refuse(text, said):
     with pytest.raises(OutputError, match=said):
         LlamaSwap().validate(MODELS + text)
+
+
+@pytest.mark.parametrize("members", ["5", "{qwen: 1}", "qwen", "", "[[qwen], [qwen]]"])
+def test_members_that_are_no_names_are_llama_swaps_business(members):
+    LlamaSwap().validate(f"{MODELS}groups: {{a: {{members: {members}}}}}\n")
+
+
+def test_a_group_of_very_many_is_counted_once():
+    began = time.process_time()
+    names = ", ".join(f"m{number}" for number in range(50_000))
+    LlamaSwap().validate(f"{MODELS}groups:\n  g:\n    members: [{names}]\n")
+    assert time.process_time() - began < 3  # each looked for among all took 20 s
 
 
 def test_groups_are_no_models():

@@ -24,6 +24,14 @@ def caches_of(answer):
     return caches, caches.applied(plan.host.extras, checkpoints), -host_over_bytes(plan, answer.budget)
 
 
+def test_what_ends_a_context_on_the_cpu_is_called_system_memory(capsys):
+    model = str(DATA / "zoo/llama3-8b.json.gz")
+    main(["recommend", model, "--no-gpu", "--ram", "8GiB"])
+    assert "to spare in system memory, beyond what must stay free." in " ".join(capsys.readouterr().out.split())
+    assert main(["check", model, "-c", "131072", "--no-gpu", "--ram", "8GiB"]) == 4
+    assert " in system memory too much." in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("ram_gib", [6, 8, 12, 16, 24, 48, 128])
 @pytest.mark.parametrize(
     ("model", "settings"),

@@ -144,6 +144,9 @@ def test_the_note_carries_both_answers_and_the_difference_of_the_losses():
 
 def test_equal_files_are_no_better():
     one = judged("exaone4-32b", "Q4_K_M", 24, "balanced")
+    assert lost_why(one._replace(name="again.gguf"), one) == "again.gguf: as good; of equals the first is taken."
+    assert lost_why(one._replace(cost=one.cost * 1.004), one) == "m-Q4_K_M.gguf: as good; of equals the first is taken."
+    assert lost_why(one._replace(cost=one.cost * 1.03), one) == "m-Q4_K_M.gguf: 3 % dearer."
     assert better_note(one, [one._replace(name="again.gguf", cost=one.cost * 0.995)]) is None
 
 
