@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from advisor.recommend.engine_fit import MARGIN_BYTES, Fitted, as_good, engine_fit
-from advisor.recommend.evaluate import Judged, lack
+from advisor.recommend.evaluate import Judged
+from advisor.recommend.policy import lack
 from advisor.recommend.recommendation import Recommendation
 from advisor.recommend.rungs import Figures, rate_of
 from advisor.recommend.said import Said, capital, say, sentence, written

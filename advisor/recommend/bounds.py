@@ -2,7 +2,7 @@
 
 from advisor.host import HostSnapshot
 from advisor.recommend.budget import Budget
-from advisor.recommend.evaluate import lack, lossiness
+from advisor.recommend.policy import lack, lossiness
 from advisor.recommend.search import Search
 from advisor.recommend.solve import on_devices, sketch_border
 

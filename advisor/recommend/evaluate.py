@@ -12,7 +12,7 @@ from advisor.model.spec import ModelSpec
 from advisor.recommend.budget import Budget, Shortfall, host_over_bytes, shared_bytes, shortfalls
 from advisor.recommend.cache_safety import ON_CPU, CacheRow, on_cpu_factor
 from advisor.recommend.chain import expert_kinds
-from advisor.recommend.policy import Intent, Policy
+from advisor.recommend.policy import Intent, Policy, lack, lossiness
 from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings, RunSettings
 from advisor.speed import Constants, Speed, SpeedModel
@@ -63,6 +63,7 @@ class Evaluator:
         self._drawn: dict[RequestedSettings, tuple[int, Judged]] = {}
         self._shared_out: dict[RequestedSettings, RequestedSettings] = {}
         self._dealt_out: set[RequestedSettings] = set()
+        self._layers_left = 0
         self._resolved: dict[RequestedSettings, RunSettings] = {}
         self._room: dict[tuple[RequestedSettings, tuple[bool, ...]], list[int]] = {}
         self._used: dict[RequestedSettings, tuple[bool, ...]] = {}
@@ -171,15 +172,21 @@ class Evaluator:
     def spare(self, judged: Judged, *, host: bool) -> int:
         """Bytes left in the fullest GPU, and with `host` in system memory if that is fuller; negative = over.
 
-        Where layers were dealt to several GPUs that all hold theirs: in these and the others together.
+        Where layers were dealt to several GPUs: in all together, less what whole layers left at the last border.
         """
         limits = zip(self.budget.devices, judged.plan.devices, strict=True)
         spare = [limit.usable_bytes - plan.planned_bytes for limit, plan in limits if plan.planned_bytes]
-        if judged.request in self._dealt_out and min(spare, default=0) > 0:
-            spare = [self._left(judged)]
+        if judged.request in self._dealt_out:
+            left = self._left(judged) - self._layers_left
+            spare = [max(left, 1) if min(spare, default=0) >= 0 else min(left, -1)]
         if host:
             spare.append(-host_over_bytes(judged.plan, self.budget))
         return min(spare, default=0)
+
+    def ends(self, judged: Judged) -> None:
+        """A border was found there: about as much will be left at the next one, since layers are whole."""
+        if judged.request in self._dealt_out and judged.fits_devices:
+            self._layers_left = self._left(judged)
 
     def cache_bytes(self, request: RequestedSettings) -> int:
         """The whole cache of a candidate, wherever it lies."""
@@ -314,17 +321,3 @@ def cost(judged: Judged, speed: Speed, intent: Intent, policy: Policy, n_ctx_tra
     lossy = lossiness(policy, settings.cache_type_k, settings.cache_type_v)
     unusual = 1.0 if settings.n_ubatch == min(512, settings.n_ctx) else policy.search["unusual_n_ubatch_factor"]
     return float(speed.turn_seconds.value * lack(per_slot, intent, policy, n_ctx_train) * lossy * unusual)
-
-
-def lack(n_ctx: int, intent: Intent, policy: Policy, n_ctx_train: int) -> float:
-    """What a context shorter than comfortable makes of the cost, and a little what a longer one does; of one slot."""
-    comfortable = min(intent.comfortable_n_ctx, n_ctx_train or intent.comfortable_n_ctx)
-    share = comfortable / max(n_ctx, 1)
-    return float(share ** (intent.context_exponent if share > 1 else policy.search["beyond_comfortable_exponent"]))
-
-
-def lossiness(policy: Policy, cache_type_k: str, cache_type_v: str) -> float:
-    """What the cache's types make of the cost."""
-    keys, values = policy.key_factor or policy.cache_factor, policy.value_factor or policy.cache_factor
-    worst: float = max(keys.get(cache_type_k, 2.0), values.get(cache_type_v, 2.0))
-    return worst if cache_type_k == cache_type_v else worst * policy.mixed_factor

@@ -144,3 +144,17 @@ def parse_policy(document: Mapping[str, Any]) -> Policy:
         weights_factor=document["weights_factor"],
         cache_safety=tuple(document.get("cache_safety", ())),
     )
+
+
+def lack(n_ctx: int, intent: Intent, policy: Policy, n_ctx_train: int) -> float:
+    """What a context shorter than comfortable makes of the cost, and a little what a longer one does; of one slot."""
+    comfortable = min(intent.comfortable_n_ctx, n_ctx_train or intent.comfortable_n_ctx)
+    share = comfortable / max(n_ctx, 1)
+    return float(share ** (intent.context_exponent if share > 1 else policy.search["beyond_comfortable_exponent"]))
+
+
+def lossiness(policy: Policy, cache_type_k: str, cache_type_v: str) -> float:
+    """What the cache's types make of the cost."""
+    keys, values = policy.key_factor or policy.cache_factor, policy.value_factor or policy.cache_factor
+    worst: float = max(keys.get(cache_type_k, 2.0), values.get(cache_type_v, 2.0))
+    return worst if cache_type_k == cache_type_v else worst * policy.mixed_factor

@@ -9,8 +9,8 @@ from advisor.ggml_types import BY_NAME
 from advisor.recommend.budget import surely_over
 from advisor.recommend.cache_safety import rows_for, runs_cache, with_safety
 from advisor.recommend.chain import Chain, chain_of
-from advisor.recommend.evaluate import Evaluator, Judged, cost, lack
-from advisor.recommend.policy import Intent, Policy
+from advisor.recommend.evaluate import Evaluator, Judged, cost
+from advisor.recommend.policy import Intent, Policy, lack
 from advisor.recommend.solve import Border, everywhere, on_devices, settle, sketch_border
 from advisor.recommend.wholes import (
     everything_on_gpu,

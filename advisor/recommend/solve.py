@@ -57,6 +57,8 @@ def sketch_border(
             seen.append((at, evaluator.spare(tried, host=good is everywhere)))
     if judged is None:
         index, judged = low, look(make(low))
+    if index < high:
+        evaluator.ends(judged)
     return Border(make, low, high, index, judged)
 
 

@@ -15,6 +15,8 @@ from advisor.recommend.solve import everywhere, on_devices, settle, sketch_borde
 from advisor.recommend.wholes import WORTH
 from advisor.settings import RequestedSettings
 
+_WITHOUT_BUFFERS = 0.97  # a bound that leaves them out is lower by that at least
+
 
 def with_their_experts(search: Search, best: Judged, least: float) -> list[Judged]:
     """Fitting candidates with whole layers on the CPU that cost less than `least`; `best`: the best so far."""
@@ -49,7 +51,7 @@ def _worth(search: Search, pair: tuple[str, str], least: float) -> Iterator[tupl
             continue
         asked = (_layers(search, pair, contexts[first], n).make(most) for n in (None, *search.larger_batches))
         fastest = min(search.cost(_ideal(search, request)) for request in asked)
-        if fastest * search.lack(contexts[last]) / search.lack(contexts[first]) >= WORTH * least:
+        if fastest * search.lack(contexts[last]) / search.lack(contexts[first]) >= _WITHOUT_BUFFERS * least:
             continue
         if last - first < 2:
             yield contexts[first], contexts[last], most

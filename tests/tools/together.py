@@ -12,7 +12,8 @@ from advisor.memory.resolve import resolve_settings
 from advisor.memory.types import MemoryPlan
 from advisor.recommend.budget import Budget, make_budget
 from advisor.recommend.cards import recommend_on
-from advisor.recommend.evaluate import Evaluator, lack
+from advisor.recommend.evaluate import Evaluator
+from advisor.recommend.policy import lack
 from advisor.recommend.recommendation import Recommendation
 from advisor.recommend.search import Wishes
 from advisor.settings import RequestedSettings

@@ -7,7 +7,7 @@ import pytest
 from advisor.ggml_types import BY_NAME
 from advisor.recommend.cache_notes import safety_notes
 from advisor.recommend.cache_safety import rows_for
-from advisor.recommend.evaluate import lossiness
+from advisor.recommend.policy import lossiness
 from advisor.recommend.search import Search, Wishes
 from advisor.settings import RequestedSettings
 from tests.tools.cells import engine, spec

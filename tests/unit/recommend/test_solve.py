@@ -44,6 +44,9 @@ class Steps:
     def judge(self, request: RequestedSettings) -> Judged:
         return self._judged(request, self.needs[request.n_ctx or 0])
 
+    def ends(self, judged: Judged) -> None:
+        """One device: nothing is dealt."""
+
     def spare(self, judged: Judged, *, host: bool) -> int:
         assert host
         return self.limit - judged.plan.devices[0].compute.high
