@@ -143,7 +143,8 @@ def _pool(arranger: Arranger, index: int, limits: Budget, seat: Seated) -> tuple
     found = search.run()
     judged = search.evaluator.judge(seat.ranked.judged.request)
     settled = search.rank([judged] if judged.fits or not found.pool else [])
-    return search, tuple(sorted((*found.pool, *settled), key=lambda ranked: ranked.cost))  # stable: the longer one first
+    pool = sorted((*found.pool, *settled), key=lambda ranked: ranked.cost)  # stable: the longer one stays first
+    return search, tuple(pool)
 
 
 def _without_empty_cards(

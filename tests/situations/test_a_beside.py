@@ -110,7 +110,9 @@ def test_05_inputs_are_kept_four_times_on_each_of_several_gpus(name: str) -> Non
     assert four["devices"][1]["compute_bytes"] - half["devices"][1]["compute_bytes"] >= 2 * mask
 
 
-@pytest.mark.parametrize(("split", "said"), [("0,1,1", "so that 2 can work in turns"), ("0,1,0", "one does all the work")])
+@pytest.mark.parametrize(
+    ("split", "said"), [("0,1,1", "so that 2 can work in turns"), ("0,1,0", "although one does all the work")]
+)
 def test_05_only_gpus_with_something_on_them_work_in_turns(split: str, said: str) -> None:
     """The engine keeps the copies for every GPU that it sees."""
     found = document("estimate", zoo("llama3-8b"), *LONG, "-ts", split, *("--gpu", "cuda:1TiB") * 3)
