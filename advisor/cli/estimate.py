@@ -37,10 +37,11 @@ def command(words: tuple[str, ...], **values: Any) -> int:
     from advisor.memory.unused import unused_settings
     from advisor.recommend.cache_notes import pair_note, safety_notes
     from advisor.recommend.cache_safety import rows_for
-    from advisor.recommend.explain import summarize, verdict_of
+    from advisor.recommend.explain import summarize
     from advisor.recommend.overflow import overflow_notes
     from advisor.recommend.recommendation import Note
     from advisor.recommend.warn import warnings
+    from advisor.recommend.whole import verdict_of
 
     found = judge_settings(words, values)
     spec, engine, host, budget, policy = found.spec, found.engine, found.host, found.budget, found.policy

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from advisor.recommend.evaluate import Judged
-from advisor.recommend.explain import verdict_of
 from advisor.recommend.search import Search
+from advisor.recommend.whole import verdict_of
 from advisor.records import NamedTuple
 from advisor.speed import Speed
 from advisor.units import round_up

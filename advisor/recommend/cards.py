@@ -11,6 +11,7 @@ from advisor.recommend.policy import Intent, Policy
 from advisor.recommend.recommend import recommend_found
 from advisor.recommend.recommendation import Note, Recommendation
 from advisor.recommend.search import Found, Search, Wishes
+from advisor.recommend.wholes import everything_on_gpu
 from advisor.recommend.words import layers_text, pace_text, tokens_text
 from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings
@@ -132,7 +133,7 @@ def recommend_on(
         whole = next((one for one in tried if one.devices == host.devices), None)
         more = None
         if whole is None and answer.chosen.plan.settings.n_ctx < best.search.ceiling and pinned.n_ctx is None:
-            more = search_on(host.devices).everything_on_gpu(("f16", "f16"))
+            more = everything_on_gpu(search_on(host.devices), ("f16", "f16"))
         answer = answer._replace(reasons=(*answer.reasons, _left_out(left, best, whole, more)))
     return answer, with_devices(host, best.devices)
 

@@ -184,8 +184,17 @@ def _asked_about(search: Search, judged: Judged) -> tuple[str, int, int]:
     return place if lacking or not on_gpus else _least_spare(on_gpus)
 
 
+def need_at(search: Search, judged: Judged, device: str) -> int:
+    """Bytes needed in one place, a device's id or "host"."""
+    return next((need for name, need, _ in _all_places(search, judged) if name == device), 0)
+
+
 def tightest(search: Search, judged: Judged) -> tuple[str, int, int]:
     """(device id or "host", bytes needed, bytes usable) of the place with the least to spare."""
+    return _least_spare(_all_places(search, judged))
+
+
+def _all_places(search: Search, judged: Judged) -> list[tuple[str, int, int]]:
     budget = search.evaluator.budget
     host = judged.plan.host.planned_bytes + shared_bytes(judged.plan, budget)
-    return _least_spare([*_places(search, judged), ("host", host, budget.ram_usable_bytes)])
+    return [*_places(search, judged), ("host", host, budget.ram_usable_bytes)]

@@ -7,26 +7,15 @@ from collections.abc import Sequence
 from advisor.model.spec import ModelSpec
 from advisor.recommend.cache_safety import slow_row
 from advisor.recommend.context_reason import context_reason
-from advisor.recommend.contexts import ContextTable, tightest
+from advisor.recommend.contexts import ContextTable, need_at
 from advisor.recommend.engine_fit import as_good
 from advisor.recommend.evaluate import Judged
 from advisor.recommend.recommendation import Alternative, Note, Rejected
 from advisor.recommend.search import Found, Ranked, Search
-from advisor.recommend.words import cache_name, gpus_text, layers_text, pace_text, tokens_text
-from advisor.settings import RequestedSettings
+from advisor.recommend.whole import step_from, verdict_of
+from advisor.recommend.words import cache_name, gpus_text, layers_text, on, pace_text, tokens_text
 from advisor.speed import Speed
 from advisor.units import format_bytes
-
-
-def verdict_of(judged: Judged, fits: bool) -> str:
-    """full, partial, cpu or does_not_fit."""
-    settings = judged.plan.settings
-    if not fits:
-        return "does_not_fit"
-    if not judged.plan.devices or settings.n_gpu_layers == 0:
-        return "cpu"
-    whole = all(place >= 0 for place in judged.plan.placement) and not judged.plan.host_expert_blocks
-    return "full" if whole and settings.kv_offload else "partial"
 
 
 def summarize(spec: ModelSpec, judged: Judged, speed: Speed, verdict: str) -> str:
@@ -131,10 +120,10 @@ def _cache_reason(search: Search, best: Ranked, contexts: ContextTable | None) -
         return Note(
             "cache_f16", _why_f16(search, best, contexts), f"policy.toml: intents.{search.intent.name}.cache_types"
         )
-    twin = search.judge(_beside(search, best.judged)._replace(cache_type_k="f16", cache_type_v="f16"))
+    twin = search.judge(step_from(search, best.judged)._replace(cache_type_k="f16", cache_type_v="f16"))
     if twin.shorts:
         over, place = twin.shorts[0].over_bytes, twin.shorts[0].device
-        text = f"{name} cache is near lossless; f16 would need {format_bytes(over)} more on {place}."
+        text = f"{name} cache is near lossless; f16 would need {format_bytes(over)} more {on(place)}."
     else:
         text = f"{name} cache is near lossless and leaves room."
     return Note("cache_quantized", text, "policy.toml: cache_factor")
@@ -203,6 +192,9 @@ def _trade(search: Search, other: Ranked, best: Ranked) -> str:
     rate, base = other.speed.decode_tokens_per_s.value, best.speed.decode_tokens_per_s.value
     change = (rate / base - 1) * 100
     pace = "the same speed" if abs(change) < 3 else f"{abs(change):.0f} % {'faster' if change > 0 else 'slower'}"
+    turn = (other.speed.turn_seconds.value / best.speed.turn_seconds.value - 1) * 100
+    if abs(change) < 3 <= abs(turn):  # which reads prompts, too
+        pace = f"writes at the same speed, a turn takes {abs(turn):.0f} % {'longer' if turn > 0 else 'less'}"
     if other.speed.at_depth != best.speed.at_depth:
         pace += f" with {other.speed.at_depth:,} instead of {best.speed.at_depth:,} tokens in it"
     if search.fast_enough(best.speed) and not search.fast_enough(other.speed):
@@ -210,14 +202,9 @@ def _trade(search: Search, other: Ranked, best: Ranked) -> str:
     return f"{tokens_text(other.judged.plan.settings)} with {cache_name(other.judged)} cache, {pace}."
 
 
-def _beside(search: Search, chosen: Judged) -> RequestedSettings:
-    """The choice as what one more step is tried from: with everything on the GPUs each gets a split of its own."""
-    return search.open_split(chosen.request) if verdict_of(chosen, True) == "full" else chosen.request
-
-
 def rejected(search: Search, best: Ranked) -> list[Rejected]:
     """The next step up in each direction, and by how much it failed."""
-    request, settings = _beside(search, best.judged), best.judged.plan.settings
+    request, settings = step_from(search, best.judged), best.judged.plan.settings
     every = search.spec.n_layer_all + 1
     steps = []
     if search.wishes.pinned.n_ctx is None:
@@ -249,8 +236,7 @@ def rejected(search: Search, best: Ranked) -> list[Rejected]:
         if not judged.shorts:
             continue
         short = judged.shorts[0]
-        place, need, _ = tightest(search, judged)
-        need_text, over_text = format_bytes(need), format_bytes(short.over_bytes)
-        text = f"{words[0].upper()}{words[1:]} needs {need_text} on {place}, {over_text} too much."
+        need_text, over_text = format_bytes(need_at(search, judged, short.device)), format_bytes(short.over_bytes)
+        text = f"{words[0].upper()}{words[1:]} needs {need_text} {on(short.device)}, {over_text} too much."
         out.append(Rejected(judged, code, short.device, short.over_bytes, text))
     return out

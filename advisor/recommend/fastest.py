@@ -96,7 +96,8 @@ def _most(search: Search, chain: Chain, border: Border | None, least: float) -> 
     most = settle(search.evaluator, border, on_devices) if border is not None else None
     if most is None or border is None:
         return
-    top = next(at for at in range(chain.high, chain.low - 1, -1) if border.make(at) == most.request)
+    asked = search.open_split(most.request)  # it may have been dealt anew
+    top = next(at for at in range(chain.high, chain.low - 1, -1) if search.open_split(chain.make(at)) == asked)
     yield chain.make(top)
     yield from _other_kinds(search, chain, top)
 

@@ -27,6 +27,7 @@ from advisor.recommend.said import Said, capital, say, sentence
 from advisor.recommend.search import Search
 from advisor.recommend.solve import everywhere, settle
 from advisor.recommend.steps import Step
+from advisor.recommend.wholes import everything_on_gpu
 from advisor.recommend.words import cache_name, moves, on
 from advisor.settings import RequestedSettings
 from advisor.speed import Speed
@@ -234,7 +235,7 @@ class Walk:
         if search.wishes.pinned.n_ctx is not None or not search.evaluator.host.devices:
             return
         pair = (settings.cache_type_k, settings.cache_type_v)
-        judged = search.everything_on_gpu(pair)
+        judged = everything_on_gpu(search, pair)
         if judged is None:
             request = wish_of(search)._replace(cache_type_k=pair[0], cache_type_v=pair[1], n_ctx=search.floor)
             judged = search.judge(request)
@@ -263,7 +264,9 @@ class Walk:
         search, settings = self._search, self._chosen.plan.settings
         if not search.unequal or search.wishes.pinned.n_ctx is not None:
             return
-        judged = search.everything_on_gpu((settings.cache_type_k, settings.cache_type_v), self._chosen.request.n_ubatch)
+        judged = everything_on_gpu(
+            search, (settings.cache_type_k, settings.cache_type_v), self._chosen.request.n_ubatch
+        )
         if judged is None or not judged.fits or judged.plan.settings.n_ctx <= settings.n_ctx:
             return
         context, values = context_of(judged)

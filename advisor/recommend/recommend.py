@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from advisor.recommend.cache_notes import offered_notes, pair_note, safety_notes
 from advisor.recommend.contexts import context_table
 from advisor.recommend.evaluate import Evaluator, Judged
-from advisor.recommend.explain import alternatives, reasons, rejected, summarize, verdict_of
+from advisor.recommend.explain import alternatives, reasons, rejected, summarize
 from advisor.recommend.policy import Intent, Policy
 from advisor.recommend.recommendation import Fix, Note, Recommendation
 from advisor.recommend.search import Found, Ranked, Search, Wishes
 from advisor.recommend.solve import Border, on_devices, settle, sketch_border
 from advisor.recommend.warn import warnings
+from advisor.recommend.whole import verdict_of
 from advisor.settings import RequestedSettings
 
 if TYPE_CHECKING:

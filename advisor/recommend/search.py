@@ -12,7 +12,15 @@ from advisor.recommend.chain import Chain, chain_of
 from advisor.recommend.evaluate import Evaluator, Judged, cost, lack
 from advisor.recommend.policy import Intent, Policy
 from advisor.recommend.solve import Border, everywhere, on_devices, settle, sketch_border
-from advisor.recommend.wholes import larger_wholes, no_cheaper, on_cpu, smaller_wholes, whole_may_gain
+from advisor.recommend.wholes import (
+    everything_on_gpu,
+    larger_wholes,
+    no_cheaper,
+    on_cpu,
+    smaller_wholes,
+    whole_may_gain,
+)
+from advisor.recommend.words import use_rate
 from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings
 from advisor.speed import Speed
@@ -59,16 +67,19 @@ class Search:
         self.cache_rows = rows_for(policy.cache_safety, self.spec, evaluator.engine, self._backends)
         evaluator.know(self.cache_rows)
         self.policy: Policy = with_safety(policy, self.cache_rows) if self.cache_rows else policy
-        step = int(policy.search["n_ctx_step"])  # of one slot
+        step, padding = (
+            int(policy.search["n_ctx_step"]),
+            int(evaluator.engine.defaults["context_padding"]),
+        )  # of one slot
         self.slots = wishes.pinned.n_parallel or intent.n_parallel or 1
         trained = self.spec.n_ctx_train or intent.comfortable_n_ctx
         ceiling = min(wishes.max_n_ctx or trained, max(trained, wishes.min_n_ctx or 0)) if trained else step
         if not self.spec.causal or not any(layer.has_cache or layer.recurrent_state for layer in self.spec.layers):
             ceiling = trained
         if wishes.max_n_ctx and ceiling == wishes.max_n_ctx:  # the engine rounds up
-            ceiling = max(ceiling // 256 * 256, 256)
+            ceiling = max(ceiling // padding * padding, padding)
         self.ceiling = ceiling * self.slots
-        self.floor = min(max(wishes.min_n_ctx or intent.floor_n_ctx, 256), ceiling) * self.slots
+        self.floor = min(max(wishes.min_n_ctx or intent.floor_n_ctx, padding), ceiling) * self.slots
         self.comfortable = min(intent.comfortable_n_ctx * self.slots, self.ceiling)
         self.step = step * self.slots
         evaluator.look_far(self.comfortable > _WIDE * self.floor)
@@ -77,7 +88,7 @@ class Search:
         self._base: RequestedSettings = wishes.pinned._replace(
             flash_attn=wishes.pinned.flash_attn or ("on" if off else None),
             n_parallel=self.slots,
-            kv_unified=wishes.pinned.kv_unified if wishes.pinned.kv_unified is not None else False,
+            kv_unified=bool(wishes.pinned.kv_unified),
         )
         self._kinds: Mapping[int, tuple[str, ...]] | None = None
         self._chain: Chain  # any one, made with them
@@ -203,20 +214,6 @@ class Search:
 
     # -- families of candidates ------------------------------------------------------------------------------------
 
-    def everything_on_gpu(
-        self, pair: tuple[str, str], n_ubatch: int | None = None, below: float | None = None
-    ) -> Judged | None:
-        """Every layer on the GPUs with the longest context that fits; `n_ubatch` None = as asked; `below` as there."""
-        pinned, every = self.wishes.pinned, self.spec.n_layer_all + 1
-        experts_away = self.spec.n_expert and (pinned.n_cpu_moe or pinned.cpu_moe)
-        in_part = pinned.n_gpu_layers is not None and 0 <= pinned.n_gpu_layers < every
-        if in_part or experts_away or not self.evaluator.host.devices:
-            return None
-        layers = every if pinned.n_gpu_layers is None else pinned.n_gpu_layers
-        request = self.base._replace(n_gpu_layers=layers, cache_type_k=pair[0], cache_type_v=pair[1])
-        request = request if n_ubatch is None else request._replace(n_ubatch=n_ubatch)
-        return self.longest(request, min(self.floor, self.ceiling), self.unasked, below=below)
-
     def chain(self, pair: tuple[str, str], n_ctx: int, n_ubatch: int | None) -> Chain:
         """Every way to keep a part on the CPU with this cache, context and micro-batch."""
         base = self.base._replace(n_ctx=n_ctx, cache_type_k=pair[0], cache_type_v=pair[1])
@@ -264,7 +261,7 @@ class Search:
 
         best, full = float("inf"), False
         for pair in self.cache_pairs():
-            whole = self.everything_on_gpu(pair) if whole_may_gain(self, pair, found, best) else None
+            whole = everything_on_gpu(self, pair) if whole_may_gain(self, pair, found, best) else None
             if whole is not None and whole.fits:
                 keep(whole)
                 best = min(best, self.cost(whole))
@@ -312,7 +309,7 @@ class Search:
 
     def pace(self, speed: Speed) -> float:
         """Tokens per second that are wished for: written, or read where the model does not answer."""
-        return (speed.decode_tokens_per_s if self.spec.answers else speed.prefill_tokens_per_s).value
+        return use_rate(self.spec, speed)
 
     def fast_enough(self, speed: Speed) -> bool:
         """Whether a speed is what the user wishes at least."""

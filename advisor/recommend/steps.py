@@ -5,6 +5,7 @@ from advisor.recommend.evaluate import Judged
 from advisor.recommend.rungs import Figures, Place, context_of, tightest_of, where
 from advisor.recommend.said import Said, capital, say, sentence
 from advisor.recommend.search import Search
+from advisor.recommend.whole import step_from
 from advisor.recommend.words import on
 from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings, TensorOverride
@@ -31,7 +32,7 @@ def next_steps(search: Search, chosen: Judged) -> tuple[Step, ...]:
     if pinned.n_ctx is None and settings.n_ctx < search.ceiling:
         found.append(_context(search, chosen, request))
     if settings.cache_type_k != "f16" and not (pinned.cache_type_k or pinned.cache_type_v):
-        lossless = search.judge(request._replace(cache_type_k="f16", cache_type_v="f16"))
+        lossless = search.judge(step_from(search, chosen)._replace(cache_type_k="f16", cache_type_v="f16"))
         found.append(_step("cache", search, lossless, "an f16 cache", {}))
     if search.evaluator.host.devices:
         in_part = bool(request.tensor_overrides) and not pinned.tensor_overrides

@@ -1,6 +1,7 @@
 """The answer as a person would have it: all of it on the GPUs, with everything else as chosen."""
 
-from advisor.recommend.evaluate import Evaluator
+from advisor.recommend.evaluate import Evaluator, Judged
+from advisor.recommend.search import Search
 from advisor.settings import RequestedSettings
 
 
@@ -20,3 +21,19 @@ def whole_request(evaluator: Evaluator, request: RequestedSettings, pinned: Requ
         tensor_split=pinned.tensor_split,
         n_ubatch=None if larger else request.n_ubatch,
     )
+
+
+def verdict_of(judged: Judged, fits: bool) -> str:
+    """full, partial, cpu or does_not_fit."""
+    settings = judged.plan.settings
+    if not fits:
+        return "does_not_fit"
+    if not judged.plan.devices or settings.n_gpu_layers == 0:
+        return "cpu"
+    whole = all(place >= 0 for place in judged.plan.placement) and not judged.plan.host_expert_blocks
+    return "full" if whole and settings.kv_offload else "partial"
+
+
+def step_from(search: Search, chosen: Judged) -> RequestedSettings:
+    """The choice as what one more step is tried from: with everything on the GPUs each gets a split of its own."""
+    return search.open_split(chosen.request) if verdict_of(chosen, True) == "full" else chosen.request

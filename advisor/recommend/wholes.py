@@ -26,13 +26,29 @@ def whole_may_gain(
     return search.cost(search.evaluator.least(request)) < best
 
 
+def everything_on_gpu(
+    search: Search, pair: tuple[str, str], n_ubatch: int | None = None, below: float | None = None
+) -> Judged | None:
+    """Every layer on the GPUs with the longest context that fits; `n_ubatch` None = as asked; `below` as for it."""
+    pinned, every = search.wishes.pinned, search.spec.n_layer_all + 1
+    experts_away = search.spec.n_expert and (pinned.n_cpu_moe or pinned.cpu_moe)
+    in_part = pinned.n_gpu_layers is not None and 0 <= pinned.n_gpu_layers < every
+    if in_part or experts_away or not search.evaluator.host.devices:
+        return None
+    request = search.base._replace(
+        n_gpu_layers=every if pinned.n_gpu_layers is None else pinned.n_gpu_layers,
+        cache_type_k=pair[0], cache_type_v=pair[1], n_ubatch=n_ubatch or pinned.n_ubatch,
+    )  # fmt: skip
+    return search.longest(request, min(search.floor, search.ceiling), search.unasked, below=below)
+
+
 def larger_wholes(search: Search, found: Sequence[RequestedSettings], best: float) -> Iterator[Judged]:
     """What was found with larger micro-batches, where these may cost less than `best`: experts read prompts faster."""
     for request in found:
         pair = (request.cache_type_k or "", request.cache_type_v or "")
         for n_ubatch in search.larger_batches:
             least = search.evaluator.least(request._replace(n_ubatch=n_ubatch))
-            whole = search.everything_on_gpu(pair, n_ubatch, best) if search.cost(least) < WORTH * best else None
+            whole = everything_on_gpu(search, pair, n_ubatch, best) if search.cost(least) < WORTH * best else None
             if whole is not None:
                 best = min(best, search.cost(whole))
                 yield whole
@@ -50,7 +66,7 @@ def smaller_wholes(search: Search, found: Sequence[Judged], best: float) -> Iter
         longest = min(n_ctx + n_ctx * buffers // max(2 * cache, 1), search.unasked)  # half of them are left at least
         least = search.cost(search.evaluator.least(one.request._replace(n_ubatch=usual // 2)))
         if least * search.lack(longest) / search.lack(n_ctx) < WORTH * best:
-            whole = search.everything_on_gpu(pair, usual // 2, best)
+            whole = everything_on_gpu(search, pair, usual // 2, best)
             if whole is not None and whole.fits:
                 best = min(best, search.cost(whole))
                 yield whole

@@ -9,6 +9,7 @@ from advisor.ggml_types import BY_NAME
 from advisor.recommend.embedding import reads_at_once, with_whole_texts
 from advisor.recommend.evaluate import Judged
 from advisor.recommend.search import Found, Search, Wishes
+from advisor.recommend.wholes import everything_on_gpu
 from advisor.settings import RequestedSettings
 from advisor.together.types import Member
 
@@ -23,7 +24,7 @@ class WholeSearch(Search):
             if n_ubatch is not None and not self.spec.n_expert:
                 continue  # larger batches are for experts
             for pair in self.cache_pairs():
-                judged = self.everything_on_gpu(pair, n_ubatch)
+                judged = everything_on_gpu(self, pair, n_ubatch)
                 if judged is not None and judged.fits:
                     found.setdefault(judged.request, judged)
         return Found(tuple(self.rank(list(found.values()))), self.floor, self.ceiling)
