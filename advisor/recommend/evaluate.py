@@ -65,6 +65,7 @@ class Evaluator:
         self._dealt_out: set[RequestedSettings] = set()
         self._resolved: dict[RequestedSettings, RunSettings] = {}
         self._room: dict[tuple[RequestedSettings, tuple[bool, ...]], list[int]] = {}
+        self._used: dict[RequestedSettings, tuple[bool, ...]] = {}
         self._expert_kinds: Mapping[int, tuple[str, ...]] | None = None
         self._n_sketched = 0
         self._slow_rows: tuple[CacheRow, ...] = ()
@@ -209,18 +210,18 @@ class Evaluator:
         alike = request._replace(n_gpu_layers=whole, n_cpu_moe=experts, cpu_moe=None, tensor_overrides=())
         layers = self._planner.bytes_by_layer(settings)[max(self.spec.n_layer_all + 1 - settings.n_gpu_layers, 0) :]
         limits = [max(limit.usable_bytes, 0) for limit in self.budget.devices]
-        dealt = self._dealt(request, settings, layers, limits)
+        room = self._room.get((alike, self._used.get(alike, ())), limits)
+        dealt = self._dealt(request, settings, layers, room)
         for _ in limits:
             # compute buffers hardly change with the number of layers, but a GPU without any needs none
             used = tuple(map(bool, dealt.tensor_split or ()))
-            room = self._room.get((alike, used))
-            if room is None:
-                beside = self._planner.beside_layers(self._resolve(dealt))
-                room = [max(n - taken, 0) for n, taken in zip(limits, beside, strict=True)]
-                self._room[alike, used] = room
-            dealt = self._dealt(request, settings, layers, room)
-            if tuple(map(bool, dealt.tensor_split or ())) == used:
+            if self._used.get(alike) == used:
                 break
+            if (alike, used) not in self._room:
+                beside = self._planner.beside_layers(self._resolve(dealt))
+                self._room[alike, used] = [max(n - taken, 0) for n, taken in zip(limits, beside, strict=True)]
+            self._used[alike] = used
+            dealt = self._dealt(request, settings, layers, self._room[alike, used])
         return dealt
 
     def bytes_by_layer(self, request: RequestedSettings) -> Sequence[int]:

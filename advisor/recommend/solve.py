@@ -12,6 +12,7 @@ Good = Callable[[Judged], bool]
 _GUESSES = 6  # exact plans at sketched borders before plain halving
 _STEPS = 16  # from a first guess to the second
 _HALVING = 5  # every fifth sketch halves what is left, should need not grow evenly
+_NEAR = 4  # a quarter beyond what is good is near it
 _LOOSE = 7  # loosely is within 1/128
 
 
@@ -60,8 +61,17 @@ def sketch_border(
 
 
 def _crossing(seen: list[tuple[int, int]]) -> int | None:
-    """Where a line through the two points nearest to nothing to spare says that nothing is."""
-    (x0, spare0), (x1, spare1) = sorted(seen, key=lambda point: abs(point[1]))[:2]
+    """Where a line through two points says that nothing is to spare.
+
+    The two with the least to spare. But of several GPUs the fullest decides what is over, and all together what is
+    left: where what is over lies far beyond what is good it says little, and one of each is taken.
+    """
+    pair = sorted(seen, key=lambda point: abs(point[1]))[:2]
+    left = max((point for point in seen if point[1] >= 0), default=None)
+    over = min((point for point in seen if point[1] < 0), default=None)
+    if left is not None and over is not None and left not in pair and over[0] > left[0] + left[0] // _NEAR:
+        pair = [left, over]
+    (x0, spare0), (x1, spare1) = pair
     if spare0 == spare1 or (x0 < x1) != (spare0 > spare1):
         return None
     return x0 + spare0 * (x1 - x0) // (spare0 - spare1)

@@ -77,7 +77,7 @@ def main() -> None:
             for what, spent in (("choice", [each.search_ms for each in found]), ("answer", [e.cpu_ms for e in found])):
                 print(f"  {what}: {summary(spent, found[0].limit_ms)}")
             print()
-    for intent in OTHERS:
+    for intent in OTHERS if not sys.argv[1:] else ():
         spent = [cost(model, *cards, HARD_MS, intent).search_ms for model in models for cards in THREE_CARDS]
         print(f"{intent:10} choice: {summary(spent, HARD_MS)}")
 

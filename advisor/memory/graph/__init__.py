@@ -225,7 +225,7 @@ class Job:
         key = (flash, *self._key(self.s, reduction))
         if key not in traces:
             found = self.scheduler.traced(self.build(reduction.ids, flash).graph)
-            self._keep(key, Unknowns(found, {}))
+            self._keep(key, Unknowns(found, [], {}))
         known = traces[key]
         assert known is not None
         return known.found

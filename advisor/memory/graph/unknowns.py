@@ -27,9 +27,10 @@ _OPEN = 1 << (_DIGIT - 1)  # numbers beyond hold an unknown
 
 
 class Unknowns(NamedTuple):
-    """A graph's events with unknowns in their sizes, and the coefficients of each size that has any."""
+    """A graph's events with unknowns in their sizes, which of them have any, and the coefficients of each such size."""
 
     found: Traced
+    opened: list[int]
     terms: dict[int, tuple[int, ...]]
 
 
@@ -64,7 +65,8 @@ def unknowns(found: Traced, alignments: Sequence[int]) -> Unknowns | None:
             if any(digit % alignments[backend] for digit in digits):
                 return None
             terms[value] = tuple(digits)
-    return Unknowns(found, terms)
+    events = found.trace.events
+    return Unknowns(found, [at for at, event in enumerate(events) if event[4] >= _OPEN or event[3] >= _OPEN], terms)
 
 
 def read_off(graph: Unknowns, n_ctx_seq: int, n_ubatch: int) -> Traced:
@@ -73,11 +75,10 @@ def read_off(graph: Unknowns, n_ctx_seq: int, n_ubatch: int) -> Traced:
     found = graph.found
     values = {number: _value(digits, batches, contexts) for number, digits in graph.terms.items()}
     get = values.get
-    events = [
-        event if event[4] < _OPEN and event[3] < _OPEN
-        else (event[0], event[1], event[2], get(event[3], event[3]), get(event[4], event[4]))
-        for event in found.trace.events
-    ]  # fmt: skip
+    events = found.trace.events.copy()
+    for at in graph.opened:
+        takes, buffer, block, shift, size = events[at]
+        events[at] = (takes, buffer, block, get(shift, shift) if shift else 0, get(size, size))
     copies = [(part, backend, get(size, size)) for part, backend, size in found.copies]
     return Traced(Trace(events, found.trace.cuts, found.trace.n_blocks), copies, found.own)
 
