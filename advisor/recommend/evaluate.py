@@ -261,8 +261,7 @@ class Evaluator:
     def _resolve(self, request: RequestedSettings) -> RunSettings:
         known = self._resolved.get(request)
         if known is None:
-            n_devices = len(self.host.devices)
-            known = resolve_settings(request, self.spec, self.engine, tool=self._tool, n_devices=n_devices)
+            known = resolve_settings(request, self.spec, self.engine, tool=self._tool, n_devices=len(self.host.devices))
             self._resolved[request] = known
         return known
 
