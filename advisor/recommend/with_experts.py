@@ -15,17 +15,11 @@ from advisor.recommend.solve import everywhere, on_devices, settle, sketch_borde
 from advisor.recommend.wholes import WORTH
 from advisor.settings import RequestedSettings
 
-_FAR_LESS = 2  # times: then nothing but experts is worth moving
-
 
 def with_their_experts(search: Search, best: Judged, least: float) -> list[Judged]:
     """Fitting candidates with whole layers on the CPU that cost less than `least`; `best`: the best so far."""
-    pinned, spec = search.wishes.pinned, search.spec
+    pinned = search.wishes.pinned
     if not (best.plan.host_expert_blocks or HOST in best.plan.placement) or pinned.n_gpu_layers is not None:
-        return []
-    # of an expert's bytes this share is read for a token, of a cache's what the turn fills: the lesser is better away
-    read, filled = spec.n_expert_used / spec.n_expert, search.intent.turn.n_tokens * search.slots / search.comfortable
-    if _FAR_LESS * read < filled:
         return []
     found: list[Judged] = []
     batches = (None, *search.larger_batches)
@@ -47,21 +41,36 @@ def _layers(search: Search, pair: tuple[str, str], n_ctx: int, n_ubatch: int | N
 def _worth(search: Search, pair: tuple[str, str], least: float) -> Iterator[tuple[int, int, int]]:
     """(context, the next one, the most layers that may fit there) between which something may be cheaper."""
     contexts = context_steps(search)
-    largest = max(search.larger_batches, default=None)
-    top: int | None = None
-    for n_ctx, longer in zip(contexts, (*contexts[1:], contexts[-1]), strict=True):
-        chain = _layers(search, pair, n_ctx, None)
-        if not search.may_fit(chain.make(chain.low), host=False):
-            return
-        border = sketch_border(
-            search.evaluator, chain.make, chain.low, chain.high if top is None else top, on_devices, top,
-            look=lambda request: search.evaluator.least(search.evaluator.dealt_without_buffers(request)),
-        )  # fmt: skip
-        top = border.at
-        asked = _layers(search, pair, n_ctx, largest).make(top)
-        fastest = search.evaluator.least(search.evaluator.dealt_without_buffers(asked))
-        if search.cost(fastest) * search.lack(longer) / search.lack(n_ctx) < WORTH * least:
-            yield n_ctx, longer, top
+    spans = [(0, len(contexts) - 1)]
+    while spans:
+        first, last = spans.pop()
+        most = _most(search, pair, contexts[first])
+        if most is None:
+            continue
+        asked = (_layers(search, pair, contexts[first], n).make(most) for n in (None, *search.larger_batches))
+        fastest = min(search.cost(_ideal(search, request)) for request in asked)
+        if fastest * search.lack(contexts[last]) / search.lack(contexts[first]) >= WORTH * least:
+            continue
+        if last - first < 2:
+            yield contexts[first], contexts[last], most
+        else:
+            middle = (first + last) // 2
+            spans += [(middle, last), (first, middle)]
+
+
+def _most(search: Search, pair: tuple[str, str], n_ctx: int) -> int | None:
+    """More layers than that are too much for all GPUs together, without buffers; None where one is."""
+    chain = _layers(search, pair, n_ctx, None)
+    low, high = chain.low - 1, chain.high
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if search.may_fit(chain.make(middle), host=False) else (low, middle - 1)
+    return low if low >= chain.low else None
+
+
+def _ideal(search: Search, request: RequestedSettings) -> Judged:
+    """As if nothing but layers took room."""
+    return search.evaluator.least(search.evaluator.dealt_without_buffers(request))
 
 
 def _at(search: Search, chain: Chain, n_ctx: int, longer: int, most: int, least: float) -> Judged | None:
