@@ -10,7 +10,7 @@ from advisor.memory.plan import checkpoints_of_slot
 from advisor.model.spec import ModelSpec
 from advisor.outputs.command import server_options
 from advisor.recommend.budget import Budget, ServerCaches, make_budget, server_caches
-from advisor.recommend.cards import recommend_on
+from advisor.recommend.cards import by_number, recommend_on
 from advisor.recommend.evaluate import Evaluator
 from advisor.recommend.policy import Intent, parse_policy
 from advisor.recommend.recommend import recommend
@@ -111,8 +111,7 @@ class Planner:
         from advisor.recommend.bounds import least_cost, pooled
 
         pinned = wishes.pinned
-        by_number = pinned.tensor_split or pinned.main_gpu or pinned.split_mode or pinned.tensor_overrides
-        if not self.host.devices or by_number or pinned.n_gpu_layers == 0:
+        if not self.host.devices or by_number(pinned) or pinned.n_gpu_layers == 0:
             return 0.0
         evaluator = self.evaluator(spec)
         one = pooled(self.host, evaluator.budget, evaluator.read_rates)

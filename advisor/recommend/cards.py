@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from advisor.host import Device, HostSnapshot, with_devices
+from advisor.memory.types import MemoryPlan
 from advisor.recommend.bounds import least_cost, pooled
 from advisor.recommend.evaluate import Evaluator, Judged
 from advisor.recommend.policy import Intent, Policy
@@ -13,6 +14,7 @@ from advisor.recommend.search import Found, Search, Wishes
 from advisor.recommend.wholes import everything_on_gpu
 from advisor.recommend.words import layers_text, pace_text, tokens_text
 from advisor.records import NamedTuple
+from advisor.settings import RequestedSettings
 from advisor.units import format_bytes
 
 if TYPE_CHECKING:
@@ -45,8 +47,7 @@ class Team(NamedTuple):
     @property
     def used(self) -> tuple[Device, ...]:
         """The GPUs that the best candidate puts something on."""
-        plans = self.found.pool[0].judged.plan.devices if self.found.pool else ()
-        return tuple(device for device, plan in zip(self.devices, plans, strict=False) if plan.planned_bytes)
+        return used_by(self.found.pool[0].judged.plan, self.devices) if self.found.pool else ()
 
 
 def recommend_on(
@@ -92,8 +93,8 @@ def recommend_on(
     def beyond(least: float) -> bool:
         return any(one.cost <= least for one in tried if one.found.pool)
 
-    by_number = pinned.tensor_split or pinned.main_gpu or pinned.split_mode or pinned.tensor_overrides
-    if len(host.devices) > 1 and not by_number and pinned.n_gpu_layers != 0:
+    numbered = by_number(pinned)
+    if len(host.devices) > 1 and not numbered and pinned.n_gpu_layers != 0:
         teams = [(device,) for device in distinct(host.devices)] + groups(host.devices) + [host.devices]
         bounds = {team: bound(team, roughly=True) for team in teams}
         known = list(bounds.values())
@@ -111,12 +112,12 @@ def recommend_on(
                 tried.append(searched(team))
     else:
         tried.append(searched(host.devices))
-    if host.devices and not any(one.found.pool for one in tried) and not by_number and not pinned.n_gpu_layers:
+    if host.devices and not any(one.found.pool for one in tried) and not numbered and not pinned.n_gpu_layers:
         alone = searched(())
         if alone.found.pool:
             tried.append(alone)
     best = min(tried, key=lambda one: (one.cost, one.idle, -len(one.devices)))
-    if not by_number and 0 < len(best.used) < len(best.devices):
+    if not numbered and 0 < len(best.used) < len(best.devices):
         # an empty card would still hold a backend, and make all hold copies of the inputs
         fewer = searched(best.used, whatever=True)  # as good is good enough
         if fewer.cost <= best.cost:
@@ -135,6 +136,16 @@ def recommend_on(
             more = everything_on_gpu(search_on(host.devices), ("f16", "f16"))
         answer = answer._replace(reasons=(*answer.reasons, _left_out(left, best, whole, more)))
     return answer, with_devices(host, best.devices)
+
+
+def by_number(pinned: RequestedSettings) -> bool:
+    """Whether settings speak of devices by number, so that none of them can be left out."""
+    return bool(pinned.tensor_split or pinned.main_gpu or pinned.split_mode or pinned.tensor_overrides)
+
+
+def used_by(plan: MemoryPlan, devices: tuple[Device, ...]) -> tuple[Device, ...]:
+    """Those of `devices`, for which the plan was made, that it puts something on."""
+    return tuple(device for device, part in zip(devices, plan.devices, strict=True) if part.planned_bytes)
 
 
 def distinct(devices: tuple[Device, ...]) -> list[Device]:

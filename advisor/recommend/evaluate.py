@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from advisor.host import HostSnapshot
+from advisor.host import HostSnapshot, with_devices
 from advisor.memory.engine_spec import EngineSpec
 from advisor.memory.plan import Planner
 from advisor.memory.resolve import resolve_settings
@@ -96,12 +96,13 @@ class Evaluator:
         """Whether flash attention ends up on for a candidate."""
         return self._planner.flash_attn(self._resolve(request))
 
-    def of(self, spec: ModelSpec) -> "Evaluator":
-        """What judges the same model in another quantization with everything else the same."""
-        speed = SpeedModel(spec, self.host, {}, self._speed.machine)
-        return Evaluator(
-            spec, self.host, self.engine, self.budget, speed, self._tool, self.beside, self._overheads, self
-        )
+    def of(self, spec: ModelSpec, *, alone: bool = False) -> "Evaluator":
+        """What judges the same model in another quantization; `alone`: with an engine that is told to use no GPU."""
+        host, budget, machine = self.host, self.budget, self._speed.machine
+        if alone:
+            host, budget, machine = with_devices(host, ()), budget._replace(devices=()), machine._replace(devices=())
+        speed, like = SpeedModel(spec, host, {}, machine), None if alone else self
+        return Evaluator(spec, host, self.engine, budget, speed, self._tool, self.beside, self._overheads, like)
 
     def on(self, host: HostSnapshot, budget: Budget) -> "Evaluator":
         """What judges the same model on the same GPUs with other memory."""
@@ -267,8 +268,7 @@ class Evaluator:
     def _resolve(self, request: RequestedSettings) -> RunSettings:
         known = self._resolved.get(request)
         if known is None:
-            n_devices = len(self.host.devices)
-            known = resolve_settings(request, self.spec, self.engine, tool=self._tool, n_devices=n_devices)
+            known = resolve_settings(request, self.spec, self.engine, tool=self._tool, n_devices=len(self.host.devices))
             self._resolved[request] = known
         return known
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from advisor.errors import RuleError
 from advisor.excerpts import excerpt
 from advisor.model.spec import ModelSpec
+from advisor.recommend.cards import by_number
 from advisor.recommend.evaluate import Judged
 from advisor.recommend.recommendation import Note
 from advisor.recommend.search import Ranked, Search, Wishes
@@ -69,7 +70,10 @@ class Ladder:
         self.names = [name for _, name in sorted(sizes)]
 
     def look(self, name: str) -> Smaller:
-        """The model as `name` with the context, the cache and the batch of the best answer."""
+        """The model as `name` with the context, the cache and the batch of the best answer.
+
+        On the CPU alone only where neither the answer nor anything on the GPUs fits.
+        """
         known = self._tried.get(name)
         if known is None:
             known = self._tried[name] = self._plan(name)
@@ -91,6 +95,10 @@ class Ladder:
         if not judged.fits and devices and asked is None:
             border = search.split(pair, settings.n_ctx, self._best.judged.request.n_ubatch)
             judged = border.judged if border is not None else search.judge(base._replace(n_gpu_layers=0))
+            if not (judged.fits or self._best.judged.fits or by_number(kept)):
+                alone = Search(old.evaluator.of(spec, alone=True), old.policy, old.intent, Wishes(kept))
+                without = alone.judge(alone.base._replace(n_ctx=settings.n_ctx, n_gpu_layers=0))
+                search, judged = (alone, without) if without.fits else (search, judged)
         size = weights_bytes(spec)
         speed = search.evaluator.speed(judged, old.intent)
         return Smaller(name, size, 8 * size / max(spec.parameters, 1), spec, judged, speed, full)

@@ -41,8 +41,10 @@ def _pipeline_warning(spec: ModelSpec, engine: EngineSpec, plan: MemoryPlan, bud
     mask = settings.n_ctx_seq * settings.n_ubatch * (2 if plan.flash_attn else 4)
     if (copies - 1) * mask < _LARGE_COPIES_BYTES:
         return []
+    at_work = sum(bool(device.planned_bytes) for device in plan.devices)
+    why = f"so that {at_work} can work in turns" if at_work > 1 else "although one does all the work"
     text = (
-        f"Every GPU keeps {copies} copies of a batch's inputs, so that {len(plan.devices)} can work in turns: the "
+        f"Every GPU keeps {copies} copies of a batch's inputs, {why}: the "
         f"attention mask of {settings.n_ctx_seq:,} x {settings.n_ubatch:,} tokens takes {format_bytes(copies * mask)} "
         f"of compute on each instead of {format_bytes(mask)}; -ub {settings.n_ubatch // 2} halves it."
     )

@@ -10,7 +10,7 @@ from itertools import combinations
 from advisor.host import Device, HostSnapshot, with_devices
 from advisor.memory.engine_spec import EngineSpec
 from advisor.recommend.budget import Budget
-from advisor.recommend.cards import groups
+from advisor.recommend.cards import by_number, groups
 from advisor.recommend.evaluate import Evaluator, Judged
 from advisor.recommend.policy import Policy
 from advisor.recommend.search import Ranked, Search, Wishes
@@ -122,9 +122,7 @@ class Arranger:
         devices, pinned = self.host.devices, self.members[index].wishes.pinned
         if not devices or pinned.n_gpu_layers == 0:
             return []
-        if pinned.tensor_split or pinned.main_gpu or pinned.split_mode or pinned.tensor_overrides:
-            return [devices]  # these speak of devices by number
-        if len(devices) == 1:
+        if len(devices) == 1 or by_number(pinned):
             return [devices]
         return [*((device,) for device in devices), *groups(devices), devices]
 

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from advisor.host import HostSnapshot, with_devices
+from advisor.host import Device, HostSnapshot, with_devices
 from advisor.recommend.budget import Budget, Shortfall
+from advisor.recommend.cards import by_number, used_by
 from advisor.recommend.policy import Policy
 from advisor.recommend.recommend import nearest_miss, recommend_found
-from advisor.recommend.search import Found
+from advisor.recommend.search import Found, Ranked, Search
+from advisor.settings import RequestedSettings
 from advisor.together.arrange import Arrangement, Arranger, EvaluatorFor, Seated
 from advisor.together.notes import notes_of, without_alone
 from advisor.together.placing import placed_as
@@ -127,15 +129,49 @@ def _grown(
     for index in who:
         seat = seats[index]
         limits = less(arranger.budget, total(seats[other].load for other in who if other != index))
-        wishes = placed_as(arranger.members[index].wishes, seat.ranked.judged.request)
-        search = arranger.search(index, seat.team, limits, wishes, whole=seat.whole)
-        found = search.run()
-        settled = search.rank([search.evaluator.judge(seat.ranked.judged.request)])
-        pool = sorted((*found.pool, *settled), key=lambda ranked: ranked.cost)  # stable: the longer one stays first
-        answer = recommend_found(search, Found(tuple(pool), search.floor, search.ceiling), quants)
+        seat, search, pool = _without_empty_cards(arranger, index, limits, seat, *_pool(arranger, index, limits, seat))
+        answer = recommend_found(search, Found(pool, search.floor, search.ceiling), quants)
         answers[index] = Seat(with_devices(arranger.host, seat.team), without_alone(answer))
         seats[index] = seat._replace(ranked=pool[0])
     return answers
+
+
+def _pool(arranger: Arranger, index: int, limits: Budget, seat: Seated) -> tuple[Search, tuple[Ranked, ...]]:
+    """What a member can have in its seat within limits, the cheapest first; what it has there is part of it."""
+    wishes = placed_as(arranger.members[index].wishes, seat.ranked.judged.request)
+    search = arranger.search(index, seat.team, limits, wishes, whole=seat.whole)
+    found = search.run()
+    judged = search.evaluator.judge(seat.ranked.judged.request)
+    settled = search.rank([judged] if judged.fits or not found.pool else [])
+    pool = sorted((*found.pool, *settled), key=lambda ranked: ranked.cost)  # stable: the longer one stays first
+    return search, tuple(pool)
+
+
+def _without_empty_cards(
+    arranger: Arranger, index: int, limits: Budget, seat: Seated, search: Search, pool: tuple[Ranked, ...]
+) -> tuple[Seated, Search, tuple[Ranked, ...]]:
+    """The seat without the GPUs that the best of its pool puts nothing on, with the search and the pool there.
+
+    The engine opens a context on every GPU that it sees, also where others have the memory for themselves.
+    """
+    while not by_number(arranger.members[index].wishes.pinned):
+        used = used_by(pool[0].judged.plan, seat.team)
+        if not 0 < len(used) < len(seat.team):
+            break
+        request = _only_on(used, pool[0].judged.request, seat.team)
+        fewer = Seated(used, seat.whole, pool[0]._replace(judged=pool[0].judged._replace(request=request)))
+        found = _pool(arranger, index, limits, fewer)
+        if not found[1][0].judged.fits:
+            break
+        seat, (search, pool) = fewer, found
+    return seat, search, pool
+
+
+def _only_on(used: tuple[Device, ...], request: RequestedSettings, team: tuple[Device, ...]) -> RequestedSettings:
+    """A request on a part of its GPUs, which have all of its layers."""
+    split = zip(team, request.tensor_split or (), strict=False)
+    shares = tuple(share for device, share in split if device in used)
+    return request._replace(tensor_split=shares if len(used) > 1 and shares else None)
 
 
 def _as_wished(seat: Seat, host: HostSnapshot, member: Member) -> bool:

@@ -105,8 +105,18 @@ def test_05_inputs_are_kept_four_times_on_each_of_several_gpus(name: str) -> Non
     assert "4.00 GiB" in said
     assert "-ub 256 halves it" in said
     assert "pipeline_copies" not in str(one["warnings"])
+    assert "so that 4 can work in turns" in said
     half = document("estimate", zoo(name), *LONG, "-ub", 256, *("--gpu", "cuda:300GiB") * 4)
     assert four["devices"][1]["compute_bytes"] - half["devices"][1]["compute_bytes"] >= 2 * mask
+
+
+@pytest.mark.parametrize(
+    ("split", "said"), [("0,1,1", "so that 2 can work in turns"), ("0,1,0", "although one does all the work")]
+)
+def test_05_only_gpus_with_something_on_them_work_in_turns(split: str, said: str) -> None:
+    """The engine keeps the copies for every GPU that it sees."""
+    found = document("estimate", zoo("llama3-8b"), *LONG, "-ts", split, *("--gpu", "cuda:1TiB") * 3)
+    assert said in warned(found, "pipeline_copies")
 
 
 @pytest.mark.parametrize("words", [("-ot", r"blk\.0\.ffn_up=CPU"), ("-ngl", 20)])

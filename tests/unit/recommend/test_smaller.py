@@ -7,15 +7,19 @@ import re
 
 import pytest
 
-from advisor.host import HostSnapshot
+from advisor.host import HostSnapshot, with_devices
+from advisor.memory.plan import plan_memory
+from advisor.memory.resolve import resolve_settings
 from advisor.quants.requantize import requantized, weights_bytes
+from advisor.recommend.budget import make_budget
+from advisor.recommend.cards import recommend_on
 from advisor.recommend.evaluate import Evaluator
 from advisor.recommend.recommendation import Recommendation
 from advisor.recommend.search import Search, Wishes
 from advisor.settings import RequestedSettings
 from advisor.speed import SpeedModel
 from tests.tools.cells import engine, spec
-from tests.tools.machines import advise, machine, policy, quant_rules, speed_rules
+from tests.tools.machines import advise, evaluator, machine, policy, quant_rules, speed_rules
 
 CARDS = {
     "4 GiB, 112 GB/s": machine(4, ram_gib=32, bandwidth=112 * 10**9),
@@ -38,18 +42,18 @@ def rate_as(answer: Recommendation, model: str, host: HostSnapshot, name: str) -
     """Tokens/s of the model as `name` with the context and the cache of an answer, 0 where it does not fit."""
     settings = answer.chosen.plan.settings
     smaller = requantized(spec(model), name, quant_rules(), imatrix=True)
-    evaluator = Evaluator(
+    judge = Evaluator(
         smaller, host, engine(), answer.budget, SpeedModel(smaller, host, speed_rules()), "server"
     )  # fmt: skip
     pinned = RequestedSettings(cache_type_k=settings.cache_type_k, cache_type_v=settings.cache_type_v)
-    search = Search(evaluator, policy(), policy().intent("balanced"), Wishes(pinned))
+    search = Search(judge, policy(), policy().intent("balanced"), Wishes(pinned))
     judged = search.judge(search.base._replace(n_ctx=settings.n_ctx, n_gpu_layers=smaller.n_layer_all + 1))
     if not judged.fits:
         border = search.split((settings.cache_type_k, settings.cache_type_v), settings.n_ctx, None)
         if border is None or not border.judged.fits:
             return 0.0
         judged = border.judged
-    return evaluator.speed(judged, search.intent).decode_tokens_per_s.value
+    return judge.speed(judged, search.intent).decode_tokens_per_s.value
 
 
 @functools.cache
@@ -121,3 +125,67 @@ def test_nothing_is_said_where_everything_fits() -> None:
     answer = advise("llama3-8b", machine(12, ram_gib=32))
     assert answer.verdict == "full"
     assert not any(note.code.startswith("smaller") for note in answer.warnings)
+
+
+TINY = machine(1, ram_gib=29.72)  # nothing of Mixtral's 28 GiB fits, and the card has not even room for its buffers
+
+
+def test_the_cpu_alone_may_hold_a_smaller_one() -> None:
+    answer = advise("mixtral", TINY)
+    assert answer.verdict == "does_not_fit"
+    (said,) = [note.text for note in answer.warnings if note.code == FITS]
+    found = re.match(r"As (\w+) \(.*\) it would fit: the CPU alone, about ([\d.]+) tokens/s", said)
+    assert found is not None
+    smaller = requantized(spec("mixtral"), found[1], quant_rules(), imatrix=True)
+
+    def judge(host: HostSnapshot) -> Evaluator:
+        speed = SpeedModel(smaller, host, speed_rules())
+        return Evaluator(smaller, host, engine(), make_budget(host, policy()), speed, "server")
+
+    anew, host = recommend_on(TINY, judge, policy(), policy().intent("balanced"), Wishes(RequestedSettings()))
+    assert anew.verdict == "cpu"
+    assert host.devices == ()
+    assert anew.speed.decode_tokens_per_s.value == pytest.approx(float(found[2]), rel=0.1)
+    fix = next(fix for fix in answer.fixes if fix.change.startswith(f"a file in {found[1]} "))
+    assert fix.enough
+
+
+def test_of_those_that_the_cpu_alone_holds_the_largest_is_named() -> None:
+    answer = advise("mixtral", TINY)
+    (said,) = [note.text for note in answer.warnings if note.code == FITS]
+    asked = answer.chosen.request._replace(n_gpu_layers=0)
+    room = TINY.ram.available_bytes - policy().host["margin_bytes"]
+    fitting = {}
+    for name in policy().search["smaller_quantizations"]:
+        smaller = requantized(spec("mixtral"), name, quant_rules(), imatrix=True)
+        settings = resolve_settings(asked, smaller, engine(), tool="server", n_devices=0)
+        if plan_memory(smaller, settings, engine(), ()).host.planned_bytes <= room:
+            fitting[weights_bytes(smaller)] = name
+    now = weights_bytes(spec("mixtral"))
+    assert said.startswith(f"As {fitting[max(size for size in fitting if size < now)]} ")
+
+
+@pytest.mark.parametrize(
+    ("host", "pins"),
+    [
+        (TINY, {"n_gpu_layers": 99}),
+        (machine(1, 1, ram_gib=29.72), {"tensor_split": (1.0, 1.0)}),
+        (machine(1, ram_gib=6), {}),
+    ],
+    ids=["layers are asked for", "cards are spoken of by number", "system memory is too small too"],
+)
+def test_the_cpu_alone_is_no_way_out_everywhere(host: HostSnapshot, pins: dict[str, object]) -> None:
+    codes = {note.code for note in advise("mixtral", host, **pins).warnings}
+    assert FITS not in codes
+    assert "no_quantization_fits" in codes
+
+
+def test_an_engine_told_to_use_no_gpu_is_judged_as_on_a_machine_without() -> None:
+    search = Search(
+        evaluator("llama3-8b", machine(8, 8)), policy(), policy().intent("balanced"), Wishes(RequestedSettings())
+    )
+    alone = search.evaluator.of(spec("llama3-8b"), alone=True)
+    other = evaluator("llama3-8b", with_devices(machine(8, 8), ()))
+    request = search.base._replace(n_ctx=8192, n_gpu_layers=0)
+    assert alone.judge(request).plan == other.judge(request).plan
+    assert alone.speed(alone.judge(request), search.intent) == other.speed(other.judge(request), search.intent)

@@ -18,6 +18,8 @@ def test_the_sum_is_never_over_what_may_be_used(seed):
         if seat is not None:
             assert planned_anew(one, seat) == seat.answer.chosen.plan
             assert seat.answer.chosen.fits
+            empty = [plan.id for plan in seat.answer.chosen.plan.devices if not plan.planned_bytes]
+            assert empty == [] or len(empty) == len(seat.host.devices)
 
 
 def test_each_process_has_a_backend_context_of_its_own():
