@@ -73,9 +73,12 @@ def _longer(search: Search, best: Judged, least: float) -> list[Judged]:
     if at is None or at <= chain.low:
         return []
     request = chain.make(at - 1)
-    if search.cost(search.evaluator.least(request._replace(n_ctx=search.unasked))) >= WORTH * least:
+    most = search.unasked_of(request)
+    if most < best.plan.settings.n_ctx:
         return []
-    judged = search.longest(request, best.plan.settings.n_ctx, search.unasked)
+    if search.cost(search.evaluator.least(request._replace(n_ctx=most))) >= WORTH * least:
+        return []
+    judged = search.longest(request, best.plan.settings.n_ctx, most)
     return [judged] if judged is not None else []
 
 

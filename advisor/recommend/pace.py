@@ -67,7 +67,7 @@ def at_the_pace(search: Search, best: Ranked) -> list[Judged]:
             part, n_fitting, before = low, 0, lowest
             while part >= chain.low and n_fitting < _STEPS:
                 request = chain.make(part)
-                judged = search.longest(request, search.floor, search.unasked)
+                judged = search.longest(request, search.floor, search.unasked_of(request))
                 slow = judged is not None and rate(search, judged) < least
                 if judged is not None and slow:
                     quick = quick_n_ctx(search, request, search.floor, judged.plan.settings.n_ctx)

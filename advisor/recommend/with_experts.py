@@ -84,7 +84,8 @@ def _at(search: Search, chain: Chain, n_ctx: int, longer: int, most: int, least:
         if not border.judged.fits_devices:
             return best
         most = border.at
-        beside = search.context_border(chain.make(most), search.floor, search.unasked, near_n_ctx=n_ctx)
+        asked = chain.make(most)
+        beside = search.context_border(asked, search.floor, search.unasked_of(asked), near_n_ctx=n_ctx)
         if beside.judged.fits and search.cost(beside.judged) < WORTH * least:
             judged = settle(search.evaluator, beside, everywhere)
             if judged is not None and search.cost(judged) < least:
