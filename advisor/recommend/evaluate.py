@@ -185,7 +185,7 @@ class Evaluator:
         return min(spare, default=0)
 
     def ends(self, judged: Judged) -> None:
-        """A border was found there: about as much will be left at the next one, since layers are whole."""
+        """The GPUs' border was found there: about as much will be left at the next one, since layers are whole."""
         if judged.request in self._dealt_out and judged.fits_devices:
             self._layers_left = self._left(judged)
 

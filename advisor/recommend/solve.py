@@ -38,6 +38,7 @@ def sketch_border(
     look = look or evaluator.sketch
     index, top = low - 1, high + 1  # known to be good, known not to be
     judged: Judged | None = None
+    over: Judged | None = None
     seen: list[tuple[int, int]] = []  # (i, bytes to spare)
     while index + 1 < top:
         at = _crossing(seen) if len(seen) > 1 and len(seen) % _HALVING else None
@@ -52,12 +53,12 @@ def sketch_border(
         if good(tried):
             index, judged = at, tried
         else:
-            top = at
+            top, over = at, tried
         if tried.plan.refused is None:
             seen.append((at, evaluator.spare(tried, host=good is everywhere)))
     if judged is None:
         index, judged = low, look(make(low))
-    if index < high:
+    if over is not None and not over.fits_devices:
         evaluator.ends(judged)
     return Border(make, low, high, index, judged)
 

@@ -84,6 +84,9 @@ def _at(search: Search, chain: Chain, n_ctx: int, longer: int, most: int, least:
         if not border.judged.fits_devices:
             return best
         most = border.at
+        if search.wishes.pinned.n_ctx is not None:
+            judged = settle(search.evaluator, border, everywhere)
+            return judged if judged is not None and search.cost(judged) < least else None
         asked = chain.make(most)
         beside = search.context_border(asked, search.floor, search.unasked_of(asked), near_n_ctx=n_ctx)
         if beside.judged.fits and search.cost(beside.judged) < WORTH * least:

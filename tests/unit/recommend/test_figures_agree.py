@@ -115,7 +115,7 @@ def test_a_smaller_micro_batch_is_tried_before_the_last_concession():
 
 
 def test_the_longest_context_is_the_tables_or_is_not_called_so():
-    answer, _, _ = tell("gpt-oss-20b", machine(10, 10), "quality")
+    answer, _, _ = tell("gpt-oss-20b", machine(8, 8), "quality")
     longest = max(row.max_n_ctx or 0 for row in answer.contexts.rows)
     (other,) = [other for other in answer.alternatives if "context" in other.label]
     assert answer.chosen.plan.settings.n_ctx < other.judged.plan.settings.n_ctx < longest
