@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from advisor.memory.extras import Beside
 
 
+_ROUGHLY = 8  # of compute buffers: over by that share is over, for what need not be tried
+
+
 class Judged(NamedTuple):
     """A candidate with everything that was found out about it."""
 
@@ -63,7 +66,7 @@ class Evaluator:
         self._drawn: dict[RequestedSettings, tuple[int, Judged]] = {}
         self._shared_out: dict[RequestedSettings, RequestedSettings] = {}
         self._dealt_out: set[RequestedSettings] = set()
-        self._layers_left = 0
+        self._layers_left, self._far_apart = 0, False
         self._resolved: dict[RequestedSettings, RunSettings] = {}
         self._room: dict[tuple[RequestedSettings, tuple[bool, ...]], list[int]] = {}
         self._used: dict[RequestedSettings, tuple[bool, ...]] = {}
@@ -74,6 +77,7 @@ class Evaluator:
     def look_far(self, far_apart: bool) -> None:
         """Whether contexts far apart are sketched: more is read off for them."""
         self._planner.compute.look_far(far_apart)
+        self._far_apart = far_apart
 
     def know(self, rows: Sequence[CacheRow]) -> None:
         """What is known of cache types with this model on these GPUs: speeds carry attention on the CPU."""
@@ -121,7 +125,8 @@ class Evaluator:
             if request in self._dealt_out and not known.fits_devices and self._left(known) > 0:
                 # dealt by buffers that were known roughly: by those of this very plan it may fit
                 again = self.dealt_anew(known)
-                other = self._exactly(again) if again != request else known
+                hopeful = again != request and not self.far_over(again, _ROUGHLY)
+                other = self._exactly(again) if hopeful else known
                 known = other if other.fits_devices else known
             self._judged[request] = known
         return known
@@ -150,8 +155,8 @@ class Evaluator:
             self._drawn[request] = (self._planner.compute.n_known, drawn)
         return drawn
 
-    def far_over(self, request: RequestedSettings) -> bool:
-        """Whether a sketch is over by more than it can be wrong: by half of the compute buffers that it draws.
+    def far_over(self, request: RequestedSettings, share: int = 2) -> bool:
+        """Whether a sketch is over by more than it can be wrong: by a `share`, half, of the compute buffers it draws.
 
         False where nothing is known yet to draw from.
         """
@@ -160,7 +165,7 @@ class Evaluator:
         drawn = self.sketch(request)
         compute = {device.id: device.compute.high for device in drawn.plan.devices}
         compute["host"] = drawn.plan.host.compute.high
-        return any(short.over_bytes > compute[short.device] // 2 for short in drawn.shorts)
+        return any(short.over_bytes > compute[short.device] // share for short in drawn.shorts)
 
     def least(self, request: RequestedSettings) -> Judged:
         """As `judge` without compute buffers: what does not fit here does not fit at all. Costs next to nothing."""
@@ -186,7 +191,7 @@ class Evaluator:
 
     def ends(self, judged: Judged) -> None:
         """The GPUs' border was found there: about as much will be left at the next one, since layers are whole."""
-        if judged.request in self._dealt_out and judged.fits_devices:
+        if judged.request in self._dealt_out and judged.fits_devices and not self._far_apart:
             self._layers_left = self._left(judged)
 
     def cache_bytes(self, request: RequestedSettings) -> int:

@@ -10,6 +10,7 @@ from advisor.recommend.wholes import WORTH
 from advisor.settings import RequestedSettings, TensorOverride
 
 _MORE_PARTS = 3  # that half a micro-batch may make room for
+_ROUGHLY = 4  # of compute buffers: over by that share is over
 _FEWER_PARTS = 6  # that a larger one may take the room of: two blocks of three kinds of tensor
 
 
@@ -89,6 +90,8 @@ def _other_caches(search: Search, best: Judged, kinds: Mapping[int, tuple[str, .
         request = best.request._replace(cache_type_k=pair[0], cache_type_v=pair[1])
         whole = request._replace(n_cpu_moe=search.wishes.pinned.n_cpu_moe, tensor_overrides=())
         if request == best.request or search.cost(search.evaluator.least(whole)) >= WORTH * least:
+            continue
+        if search.evaluator.far_over(request, _ROUGHLY):
             continue
         judged = search.evaluator.judge(request)
         if judged.fits:

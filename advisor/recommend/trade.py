@@ -16,6 +16,7 @@ _REACH = 4  # times the comfortable context is as far as sketches look; what is 
 _NEARLY = 5  # an alternative may be 1/32 shorter than need be
 _ALMOST = 0.95  # and dearer by so much than the best of its cache type
 _BELOW = 6  # parts that are planned exactly below a sketch that was too good, where the context is fixed
+_ROUGHLY = 8  # of compute buffers: over by that share is over, for what need not be the very best
 _LOOKS = 3  # how often one cache type and micro-batch are sketched, each time beside more that is exact
 
 
@@ -100,7 +101,7 @@ class Trades:
         if self._floor < self._ceiling:
             least = search.split(pair, self._wished, n_ubatch, most.at if near_least is None else near_least)
             first = least.at if least is not None else chain.low
-            others = {first - 1}
+            others = {first - 1} if n_ubatch is None else set()
         if not most.judged.plan.flash_attn and search.base.flash_attn != "off":
             others.add(chain.low)  # flash attention may come back when no block with attention lies on a GPU
         top = bottom = self._sketch(group, most.at, self._floor)
@@ -256,9 +257,10 @@ class Trades:
         if (trade.group, trade.part) in self._done:
             return []
         for index in (at, max(at - (at >> _NEARLY) - 1, low)):
-            judged = self._evaluator.judge(make(index))
-            if judged.fits:
-                return [judged]
+            if not self._evaluator.far_over(make(index), _ROUGHLY):
+                judged = self._evaluator.judge(make(index))
+                if judged.fits:
+                    return [judged]
         return self._settle(trade)
 
     def _doubted(self, pair: tuple[str, str]) -> list[Judged]:

@@ -87,6 +87,8 @@ def _at(search: Search, chain: Chain, n_ctx: int, longer: int, most: int, least:
         if search.wishes.pinned.n_ctx is not None:
             judged = settle(search.evaluator, border, everywhere)
             return judged if judged is not None and search.cost(judged) < least else None
+        if search.cost(border.judged) * search.lack(longer) / search.lack(n_ctx) >= WORTH * least:
+            return best  # a longer context leaves room for no more layers
         asked = chain.make(most)
         beside = search.context_border(asked, search.floor, search.unasked_of(asked), near_n_ctx=n_ctx)
         if beside.judged.fits and search.cost(beside.judged) < WORTH * least:
