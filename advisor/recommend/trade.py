@@ -223,12 +223,13 @@ class Trades:
         self._best = min(self._best, cost)
         looks = self._looks[trade.group] = self._looks.get(trade.group, 1) + 1
         reached = judged is not None and trade.longest >= self._reach
+        last = self._search.chain(trade.group.pair, self._floor, None).high
         close = reached or trade.cost / _CLOSE < cost < trade.cost * _CLOSE
         if not close and looks <= _LOOKS:
             self._open = [entry for entry in self._open if group_of(entry[2]) != trade.group]
             heapify(self._open)
             self._begin(trade.group)
-        elif judged is not None and cost <= self._best and trade.part < self._last_part(trade.group):
+        elif judged is not None and cost <= self._best and trade.part < last:
             self._sketch(trade.group, trade.part + 1, judged.plan.settings.n_ctx)  # beside it sketches are best now
         return [judged] if judged is not None else []
 
@@ -247,9 +248,6 @@ class Trades:
             if judged.fits:
                 return judged
         return None
-
-    def _last_part(self, group: Group) -> int:
-        return self._search.chain(group.pair, self._floor, group.n_ubatch).high
 
     def _alternative(self, trade: Trade) -> list[Judged]:
         """The candidate of a trade with a context that is close to the longest: nobody counts its last tokens."""
@@ -280,7 +278,9 @@ class Trades:
         if low > chain.high or (Group(pair, None), low) in self._done or not search.may_fit(chain.make(low)):
             return []
         request = search.shared(chain.make(low))
-        if low > chain.n_layers and self._evaluator.far_over(request):  # of experts the number says enough
+        beside = any((Group(pair, None), part) in self._done for part in range(low + 1, low + chain.n_steps + 1))
+        over = beside and not self._evaluator.sketch(request).fits  # next to what was planned exactly it is right
+        if low > chain.n_layers and (over or self._evaluator.far_over(request)):  # of experts the number says enough
             return []
         judged = self._evaluator.judge(request)
         if not judged.fits:
