@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from advisor.memory.extras import Beside
 
 
-_ROUGHLY = 8  # of compute buffers: over by that share is over, for what need not be tried
+# Judgement: sketches beside what is planned exactly are off by less than that share of their compute buffers.
+ROUGHLY = 8
 
 
 class Judged(NamedTuple):
@@ -125,7 +126,7 @@ class Evaluator:
             if request in self._dealt_out and not known.fits_devices and self._left(known) > 0:
                 # dealt by buffers that were known roughly: by those of this very plan it may fit
                 again = self.dealt_anew(known)
-                hopeful = again != request and not self.far_over(again, _ROUGHLY)
+                hopeful = again != request and not self.far_over(again, ROUGHLY)
                 other = self._exactly(again) if hopeful else known
                 known = other if other.fits_devices else known
             self._judged[request] = known

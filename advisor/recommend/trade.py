@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 
-from advisor.recommend.evaluate import Judged
+from advisor.recommend.evaluate import ROUGHLY, Judged
 from advisor.recommend.pace import quick_n_ctx
 from advisor.recommend.search import Search
 from advisor.recommend.solve import Border, everywhere, settle, sketch_border
@@ -16,7 +16,6 @@ _REACH = 4  # times the comfortable context is as far as sketches look; what is 
 _NEARLY = 5  # an alternative may be 1/32 shorter than need be
 _ALMOST = 0.95  # and dearer by so much than the best of its cache type
 _BELOW = 6  # parts that are planned exactly below a sketch that was too good, where the context is fixed
-_ROUGHLY = 8  # of compute buffers: over by that share is over, for what need not be the very best
 _LOOKS = 3  # how often one cache type and micro-batch are sketched, each time beside more that is exact
 
 
@@ -255,7 +254,7 @@ class Trades:
         if (trade.group, trade.part) in self._done:
             return []
         for index in (at, max(at - (at >> _NEARLY) - 1, low)):
-            if not self._evaluator.far_over(make(index), _ROUGHLY):
+            if not self._evaluator.far_over(make(index), ROUGHLY):
                 judged = self._evaluator.judge(make(index))
                 if judged.fits:
                     return [judged]

@@ -15,7 +15,7 @@ from advisor.recommend.solve import everywhere, on_devices, settle, sketch_borde
 from advisor.recommend.wholes import WORTH
 from advisor.settings import RequestedSettings
 
-_WITHOUT_BUFFERS = 0.97  # a bound that leaves them out is lower by that at least
+_WITHOUT_BUFFERS = 0.97  # judgement: a bound that leaves buffers out is lower by more than that
 
 
 def with_their_experts(search: Search, best: Judged, least: float) -> list[Judged]:
