@@ -14,7 +14,8 @@ from advisor.memory.graph import CPU, GraphPlacement, GraphSettings
 from advisor.records import NamedTuple
 
 _FAR = 4
-_GRID = 2048  # the contexts that are read off: this, four times as much, and so on
+_GRID = 2048  # the contexts that are read off: this, so many times as much, and so on
+_SPAN = 16
 _SHORT = 1024  # and this much below the upper one, for how it grows there
 _NEAR = 8  # parts more or less on the devices for which one placement stands
 _F16 = BY_NAME["f16"].id
@@ -54,23 +55,23 @@ class Readable:
         near = min(built, key=lambda entry: abs(entry[0] - count))[1]
         known = self._lines.setdefault((settings._replace(n_ctx=0, n_ctx_seq=0), near), {})
         at, low = settings.n_ctx_seq, _GRID
-        while low * _FAR <= at:
-            low *= _FAR
+        while low * _SPAN <= at:
+            low *= _SPAN
         slope = (4 if settings.flash == "off" else 2) * min(settings.n_ubatch, settings.n_ctx)
-        for first in (low, low * _FAR, low // _FAR):
-            points = (first, first * _FAR, first * _FAR - _SHORT)
+        for first in (low, low * _SPAN, low // _SPAN):
+            points = (first, first * _SPAN, first * _SPAN - _SHORT)
             ends = [settings._replace(n_ctx=n * (settings.n_ctx // at), n_ctx_seq=n) for n in points]
             if all(self._opened(end) == opened for end in ends):
                 for end in ends[:2]:
                     if end.n_ctx_seq not in known:
                         known[end.n_ctx_seq] = self._read(end, near)
-                a, b = known[first], known[first * _FAR]
+                a, b = known[first], known[first * _SPAN]
                 steps = [slope] * len(a)
-                if any(y - x != slope * first * (_FAR - 1) for x, y in zip(a, b, strict=True)):
+                if any(y - x != slope * first * (_SPAN - 1) for x, y in zip(a, b, strict=True)):
                     if points[2] not in known:
                         known[points[2]] = self._read(ends[2], near)
                     steps = [(y - x) // _SHORT for x, y in zip(known[points[2]], b, strict=True)]
-                return Line(first, a, first * _FAR, b, slope, steps)
+                return Line(first, a, first * _SPAN, b, slope, steps)
         return None
 
 

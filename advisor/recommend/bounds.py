@@ -1,10 +1,15 @@
 """A lower bound on what a set of GPUs can cost: whoever is already cheaper need not search it."""
 
+from collections.abc import Sequence
+from heapq import heappush, heapreplace
+
 from advisor.host import HostSnapshot
 from advisor.recommend.budget import Budget
 from advisor.recommend.policy import lack, lossiness
 from advisor.recommend.search import Search
 from advisor.recommend.solve import on_devices, sketch_border
+
+_STEP = 1.1  # contexts closer than that are not told apart
 
 
 def pooled(host: HostSnapshot, budget: Budget, read_rates: tuple[float, ...]) -> HostSnapshot | None:
@@ -33,10 +38,11 @@ def pooled(host: HostSnapshot, budget: Budget, read_rates: tuple[float, ...]) ->
     return host._replace(devices=(one,))
 
 
-def least_cost(search: Search, *, roughly: bool = False) -> float:
+def least_cost(search: Search, *, roughly: bool = False, enough: float = 0.0) -> float:
     """No candidate of `search`, which has one GPU, costs less; infinite where none can fit.
 
-    `roughly`: as if the shortest context were as good as the longest, which is worked out sooner.
+    `roughly`: as if the shortest context were as good as the longest, which is worked out sooner. `enough`: contexts
+    are looked at in ever smaller steps where it is least, until it is no less than that.
 
     Memory is monotone: a longer context or more on the GPU never needs less, compute buffers need more than nothing.
     So at a context the most that fits without them is the most that can fit, and a candidate between two contexts has
@@ -50,21 +56,34 @@ def least_cost(search: Search, *, roughly: bool = False) -> float:
     if not roughly:
         steps = list(zip(contexts, (*contexts[1:], contexts[-1]), strict=True))
     smallest = min(pairs, key=lambda pair: search.evaluator.cache_bytes(search.chain(pair, contexts[-1], None).make(0)))
-    found = float("inf")
+    found: list[tuple[float, int, int, int]] = []  # a heap by the least cost
     top: int | None = None
     for n_ctx, longer in steps:
         top = _most_on_gpu(search, smallest, n_ctx, top)
         if top is None:
             break  # nothing longer fits either
-        missing = lack(longer // search.slots, search.intent, search.policy, search.spec.n_ctx_train)
-        for pair in pairs:
-            chain = search.chain(pair, n_ctx, _largest_ubatch(search))
-            turns = (
-                search.evaluator.speed(search.evaluator.least(chain.make(index)), search.intent).turn_seconds.value
-                for index in {top, chain.low if search.wishes.pinned.n_gpu_layers is not None else 0}
-            )
-            found = min(found, min(turns) * missing * lossiness(search.policy, *pair))
-    return found
+        heappush(found, (_least_between(search, pairs, top, n_ctx, longer), n_ctx, longer, top))
+    while found and found[0][0] < enough and found[0][2] > found[0][1] * _STEP:
+        _, n_ctx, longer, top = found[0]
+        middle = int((n_ctx * longer) ** 0.5)
+        heapreplace(found, (_least_between(search, pairs, top, n_ctx, middle), n_ctx, middle, top))
+        most = _most_on_gpu(search, smallest, middle, top)
+        if most is not None:
+            heappush(found, (_least_between(search, pairs, most, middle, longer), middle, longer, most))
+    return found[0][0] if found else float("inf")
+
+
+def _least_between(search: Search, pairs: Sequence[tuple[str, str]], top: int, n_ctx: int, longer: int) -> float:
+    """With no more on the GPU than the part `top`, which fits at `n_ctx`, and a context of up to `longer`."""
+    found = float("inf")
+    for pair in pairs:
+        chain = search.chain(pair, n_ctx, _largest_ubatch(search))
+        turns = (
+            search.evaluator.speed(search.evaluator.least(chain.make(index)), search.intent).turn_seconds.value
+            for index in {top, chain.low if search.wishes.pinned.n_gpu_layers is not None else 0}
+        )
+        found = min(found, min(turns) * lossiness(search.policy, *pair))
+    return found * lack(longer // search.slots, search.intent, search.policy, search.spec.n_ctx_train)
 
 
 def context_steps(search: Search) -> list[int]:

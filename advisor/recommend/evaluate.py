@@ -67,7 +67,7 @@ class Evaluator:
         self._drawn: dict[RequestedSettings, tuple[int, Judged]] = {}
         self._shared_out: dict[RequestedSettings, RequestedSettings] = {}
         self._dealt_out: set[RequestedSettings] = set()
-        self._layers_left, self._far_apart = 0, False
+        self._layers_left = 0
         self._resolved: dict[RequestedSettings, RunSettings] = {}
         self._room: dict[tuple[RequestedSettings, tuple[bool, ...]], list[int]] = {}
         self._used: dict[RequestedSettings, tuple[bool, ...]] = {}
@@ -78,7 +78,6 @@ class Evaluator:
     def look_far(self, far_apart: bool) -> None:
         """Whether contexts far apart are sketched: more is read off for them."""
         self._planner.compute.look_far(far_apart)
-        self._far_apart = far_apart
 
     def know(self, rows: Sequence[CacheRow]) -> None:
         """What is known of cache types with this model on these GPUs: speeds carry attention on the CPU."""
@@ -127,8 +126,7 @@ class Evaluator:
                 # dealt by buffers that were known roughly: by those of this very plan it may fit
                 again = self.dealt_anew(known)
                 hopeful = again != request and not self.far_over(again, ROUGHLY)
-                other = self._exactly(again) if hopeful else known
-                known = other if other.fits_devices else known
+                known = other if hopeful and (other := self._exactly(again)).fits_devices else known
             self._judged[request] = known
         return known
 
@@ -184,15 +182,14 @@ class Evaluator:
         limits = zip(self.budget.devices, judged.plan.devices, strict=True)
         spare = [limit.usable_bytes - plan.planned_bytes for limit, plan in limits if plan.planned_bytes]
         if judged.request in self._dealt_out:
-            left = self._left(judged) - self._layers_left
-            spare = [max(left, 1) if min(spare, default=0) >= 0 else min(left, -1)]
+            spare = [self._left(judged) - self._layers_left]
         if host:
             spare.append(-host_over_bytes(judged.plan, self.budget))
         return min(spare, default=0)
 
     def ends(self, judged: Judged) -> None:
         """The GPUs' border was found there: about as much will be left at the next one, since layers are whole."""
-        if judged.request in self._dealt_out and judged.fits_devices and not self._far_apart:
+        if judged.request in self._dealt_out and judged.fits_devices:
             self._layers_left = self._left(judged)
 
     def cache_bytes(self, request: RequestedSettings) -> int:
@@ -251,6 +248,10 @@ class Evaluator:
             max(limit.usable_bytes - plan.planned_bytes + plan.weights_bytes + plan.cache_bytes, 0)
             for limit, plan in zip(self.budget.devices, judged.plan.devices, strict=True)
         ]
+
+    def split_anew(self, judged: Judged) -> tuple[float, ...] | None:
+        """How layers that were dealt here are dealt by what buffers were found to leave; None where nobody dealt."""
+        return self.dealt_anew(judged).tensor_split if judged.request in self._dealt_out else None
 
     def dealt_anew(self, judged: Judged) -> RequestedSettings:
         """The same with its layers dealt by what buffers were found to leave."""

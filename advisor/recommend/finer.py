@@ -4,31 +4,40 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from advisor.memory.placement import HOST
 from advisor.recommend.chain import Chain
-from advisor.recommend.evaluate import Judged
-from advisor.recommend.search import Search
+from advisor.recommend.context_border import context_border
+from advisor.recommend.evaluate import ROUGHLY, Judged
+from advisor.recommend.search import Ranked, Search
+from advisor.recommend.solve import everywhere, settle
 from advisor.recommend.wholes import WORTH
 from advisor.settings import RequestedSettings, TensorOverride
 
 _MORE_PARTS = 3  # that half a micro-batch may make room for
+_BESIDE = 3  # so many of the best are looked at
+_NEAR = 1.05  # if they cost no more: single tensors and half a micro-batch hardly gain it
 _ROUGHLY = 4  # of compute buffers: over by that share is over
 _FEWER_PARTS = 6  # that a larger one may take the room of: two blocks of three kinds of tensor
 
 
 def last_looks(
-    search: Search, best: Judged, kinds: Mapping[int, tuple[str, ...]], known_cost: float = float("inf")
+    search: Search, ranked: Sequence[Ranked], kinds: Mapping[int, tuple[str, ...]], known_cost: float = float("inf")
 ) -> list[Judged]:
-    """Fitting candidates around `best`, which may have a part on the CPU, that cost less; `kinds` as for `finer`.
+    """Fitting candidates around the best, which may have a part on the CPU, that cost less; `kinds` as for `finer`.
 
     And less than `known_cost`.
     """
+    best = ranked[0].judged
     least = min(search.cost(best), known_cost)
     found: list[Judged] = []
     if not best.plan.host_expert_blocks and HOST not in best.plan.placement:
         return found
+    near = [one.judged for one in ranked[:_BESIDE] if one.cost < _NEAR * ranked[0].cost]
     if best.plan.host_expert_blocks:
-        found += finer(search, best, kinds, least)
+        for one in near:
+            found += finer(search, one, kinds, min([least, *map(search.cost, found)]))
         found += _other_caches(search, best, kinds, min([least, *map(search.cost, found)]))
-    found += _smaller_batch(search, best, min([least, *map(search.cost, found)]))
+    for one in near:
+        found += _smaller_batch(search, one, min([least, *map(search.cost, found)]))
+    found += _usual_batch(search, best, min([least, *map(search.cost, found)]))
     found += _larger_batches(search, best, min([least, *map(search.cost, found)]))
     return [*found, *_longer(search, best, min([least, *map(search.cost, found)]))]
 
@@ -39,6 +48,17 @@ def _part_of(search: Search, best: Judged, n_ubatch: int | None) -> tuple[Chain,
     chain = search.chain((settings.cache_type_k, settings.cache_type_v), settings.n_ctx, n_ubatch)
     asked = search.open_split(best.request)._replace(n_ctx=settings.n_ctx, n_ubatch=chain.base.n_ubatch)
     return chain, next((part for part in range(chain.high, chain.low - 1, -1) if chain.make(part) == asked), None)
+
+
+def _usual_batch(search: Search, best: Judged, least: float) -> list[Judged]:
+    """The same with the usual micro-batch, where half of it was taken to make room."""
+    if best.request.n_ubatch is None or best.plan.settings.n_ubatch >= search.evaluator.engine.defaults["n_ubatch"]:
+        return []
+    request = best.request._replace(n_ubatch=search.wishes.pinned.n_ubatch)
+    if search.cost(search.evaluator.least(request)) >= WORTH * least or not _may_fit(search, request):
+        return []
+    judged = search.evaluator.judge(request)
+    return [judged] if judged.fits else []
 
 
 def _larger_batches(search: Search, best: Judged, least: float) -> list[Judged]:
@@ -55,7 +75,7 @@ def _larger_batches(search: Search, best: Judged, least: float) -> list[Judged]:
             request = search.shared(chain.make(part))
             if search.cost(search.evaluator.least(request)) >= WORTH * least:
                 break
-            judged = search.evaluator.judge(request) if search.may_fit(request) else None
+            judged = search.evaluator.judge(request) if _may_fit(search, request) else None
             deals = request.tensor_split is not None and search.wishes.pinned.tensor_split is None
             if judged is not None and not judged.fits and deals:
                 judged = search.evaluator.judge(search.evaluator.dealt_anew(judged))
@@ -79,7 +99,8 @@ def _longer(search: Search, best: Judged, least: float) -> list[Judged]:
         return []
     if search.cost(search.evaluator.least(request._replace(n_ctx=most))) >= WORTH * least:
         return []
-    judged = search.longest(request, best.plan.settings.n_ctx, most)
+    n_ctx = best.plan.settings.n_ctx
+    judged = search.longest(request, n_ctx, most, near_n_ctx=n_ctx)
     return [judged] if judged is not None else []
 
 
@@ -101,7 +122,7 @@ def _other_caches(search: Search, best: Judged, kinds: Mapping[int, tuple[str, .
 
 
 def _smaller_batch(search: Search, best: Judged, least: float) -> list[Judged]:
-    """Half the micro-batch leaves room for a little more on the GPUs, at the same context."""
+    """Half the micro-batch leaves room for a little more on the GPUs, at the same context or a shorter one."""
     usual = int(search.evaluator.engine.defaults["n_ubatch"])
     if search.wishes.pinned.n_ubatch is not None or best.plan.settings.n_ubatch > usual or not best.plan.devices:
         return []
@@ -110,20 +131,30 @@ def _smaller_batch(search: Search, best: Judged, least: float) -> list[Judged]:
     found = []
     for part in range(at + 1, min(at + _MORE_PARTS, chain.high) + 1):
         asked = chain.make(part)
-        if not search.may_fit(asked):
-            break
         rough = search.evaluator.dealt_without_buffers(asked) if search.unequal else asked
         if search.cost(search.evaluator.least(rough)) >= WORTH * least:
             continue
         request = search.shared(asked)
         if search.cost(search.evaluator.least(request)) >= WORTH * least:
             continue
-        judged = search.evaluator.judge(request)
-        if not judged.fits:
-            break
-        found.append(judged)
-        least = min(least, search.cost(judged))
+        judged = search.evaluator.judge(request) if _may_fit(search, request) else None
+        if judged is None or not judged.fits:
+            judged = _shorter(search, asked, best.plan.settings.n_ctx, least)
+        if judged is not None:
+            found.append(judged)
+            least = min(least, search.cost(judged))
     return found
+
+
+def _shorter(search: Search, asked: RequestedSettings, n_ctx: int, least: float) -> Judged | None:
+    """With the longest context below one that does not fit, where that costs less than `least`."""
+    if search.wishes.pinned.n_ctx is not None or n_ctx <= search.floor:
+        return None
+    border = context_border(search, asked, search.floor, n_ctx, n_ctx, n_ctx)
+    if not border.judged.fits or search.cost(border.judged) >= WORTH * least:
+        return None
+    judged = settle(search.evaluator, border, everywhere)
+    return judged if judged is not None and search.cost(judged) < least else None
 
 
 def finer(search: Search, best: Judged, kinds: Mapping[int, tuple[str, ...]], least: float) -> list[Judged]:
@@ -136,13 +167,20 @@ def finer(search: Search, best: Judged, kinds: Mapping[int, tuple[str, ...]], le
     if not kinds or asked or pinned.n_gpu_layers is not None or settings.n_gpu_layers <= search.spec.n_layer_all:
         return []
     found: list[Judged] = []
-    for request in (*_last_block(search, best, kinds), *shared_anew(search, best, kinds)):
-        if search.cost(search.evaluator.least(request)) < WORTH * least and search.may_fit(request):
+    last = list(_last_block(search, best, kinds))  # sketches, which know its neighbours, say nothing of it
+    for request in (*last, *shared_anew(search, best, kinds)):
+        may_fit = search.may_fit(request) if request in last else _may_fit(search, request)
+        if may_fit and search.cost(search.evaluator.least(request)) < WORTH * least:
             judged = search.evaluator.judge(request)
             if judged.fits:
                 found.append(judged)
                 least = min(least, search.cost(judged))
     return found
+
+
+def _may_fit(search: Search, request: RequestedSettings) -> bool:
+    """Whether it is worth an exact plan: a new way to deal needs a graph of its own."""
+    return search.may_fit(request) and not search.evaluator.far_over(request, ROUGHLY)
 
 
 def _last_block(search: Search, best: Judged, kinds: Mapping[int, tuple[str, ...]]) -> Iterator[RequestedSettings]:

@@ -1,6 +1,7 @@
 """Everything on GPUs of different speeds: a shorter context leaves room for more layers on the faster ones."""
 
 from advisor.memory.placement import HOST
+from advisor.recommend.context_border import context_border
 from advisor.recommend.evaluate import Judged
 from advisor.recommend.search import Ranked, Search
 from advisor.recommend.solve import everywhere, settle
@@ -55,7 +56,7 @@ def _moved(search: Search, best: Judged, least: float, found: list[Judged]) -> l
             counts[to], counts[away] = counts[to] + 1, counts[away] - 1
             most = n_ctx if rates[to] > rates[away] else search.unasked
             moved = best.request._replace(tensor_split=tuple(counts))
-            border = search.context_border(moved, search.floor, most, most, n_ctx)
+            border = context_border(search, moved, search.floor, most, most, n_ctx)
             if not border.judged.fits or search.cost(border.judged) >= least:
                 continue
             judged = settle(search.evaluator, border, everywhere)
@@ -91,7 +92,7 @@ def _leaned(search: Search, whole: Judged, least: float, known_cost: float) -> J
     for bound, at, split in sorted(bounds, key=lambda entry: entry[:2]):
         if bound >= _CLOSE * least:
             break
-        border = search.context_border(split, search.floor, search.unasked, search.unasked, at)
+        border = context_border(search, split, search.floor, search.unasked, search.unasked, at)
         if not border.judged.fits or search.cost(border.judged) >= _CLOSE * least:
             continue
         judged = settle(search.evaluator, border, everywhere)

@@ -57,6 +57,7 @@ SCHEMA: dict[str, object] = {
         "table_looks_to_n_ctx": _COUNT,
         "table_shows_to_n_ctx": _COUNT,
         "alternative_gain": "number 0..1000",
+        "alternative_cost?": "number 1..1000",
         "unusual_n_ubatch_factor": "number 0.001..1000",
         "typical_bits_per_weight": "number 1..32",
         "typical_weights_share": "number 0.1..1",

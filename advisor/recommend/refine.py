@@ -37,6 +37,6 @@ def refined(
     if ranked and kinds is not None:
         from advisor.recommend.finer import last_looks
 
-        more = last_looks(search, ranked[0].judged, kinds, known_cost)
+        more = last_looks(search, ranked, kinds, known_cost)
         ranked = search.rank([*(one.judged for one in ranked), *more]) if more else ranked
     return ranked

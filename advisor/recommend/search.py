@@ -9,6 +9,7 @@ from advisor.ggml_types import BY_NAME
 from advisor.recommend.budget import surely_over
 from advisor.recommend.cache_safety import rows_for, runs_cache, with_safety
 from advisor.recommend.chain import Chain, chain_of
+from advisor.recommend.context_border import context_border
 from advisor.recommend.evaluate import Evaluator, Judged, cost
 from advisor.recommend.policy import Intent, Policy, lack
 from advisor.recommend.solve import Border, everywhere, on_devices, settle, sketch_border
@@ -54,6 +55,7 @@ class Found(NamedTuple):
     pool: tuple[Ranked, ...]
     floor_n_ctx: int
     ceiling_n_ctx: int
+    refined_by: float = 1.0  # what the last looks made of the cost of the best
 
 
 class Search:
@@ -82,7 +84,8 @@ class Search:
         self.floor = min(max(wishes.min_n_ctx or intent.floor_n_ctx, padding), ceiling) * self.slots
         self.comfortable = min(intent.comfortable_n_ctx * self.slots, self.ceiling)
         self.step = step * self.slots
-        evaluator.look_far(self.comfortable > _WIDE * self.floor)
+        self.far_apart = self.comfortable > _WIDE * self.floor
+        evaluator.look_far(self.far_apart)
         self._grows: bool = any(layer.has_cache and layer.k_width for layer in self.spec.layers)
         off = evaluator.engine.defaults["flash_attn"] == "off"  # its default, not what is best
         self._base: RequestedSettings = wishes.pinned._replace(
@@ -164,8 +167,9 @@ class Search:
     # -- solving one knob ------------------------------------------------------------------------------------------
 
     def longest(
-        self, request: RequestedSettings, low: int, high: int, *, pinned: bool = True, below: float | None = None
-    ) -> Judged | None:
+        self, request: RequestedSettings, low: int, high: int, *, pinned: bool = True, below: float | None = None,
+        near_n_ctx: int | None = None,
+    ) -> Judged | None:  # fmt: skip
         """The candidate with the largest n_ctx in [low, high] that fits, None when `low` does not fit.
 
         A pinned n_ctx is the only one tried, unless `pinned` is False. None also for what is not sketched `below`.
@@ -185,32 +189,15 @@ class Search:
                 return best
             if best.plan.refused is not None:
                 return None
-        border = self.context_border(request, low, high)
+        border = context_border(self, request, low, high, near_n_ctx=near_n_ctx)
         if below is not None and no_cheaper(self, border, high, below):
             return None
-        return settle(self.evaluator, border, everywhere)
+        several = len(self.evaluator.host.devices) > 1  # every way to deal layers is a graph of its own
+        return settle(self.evaluator, border, everywhere, self.comfortable // self.step if several else None)
 
     def may_fit(self, request: RequestedSettings, *, host: bool = True) -> bool:
         """False where not even weights and cache fit; how layers lie on several GPUs is not looked at."""
         return not surely_over(self.evaluator.least(request).plan, self.evaluator.budget, host=host)
-
-    def context_border(
-        self, request: RequestedSettings, low: int, high: int, reach: int | None = None, near_n_ctx: int | None = None
-    ) -> Border:
-        """The longest context in [low, high] that fits, as far as sketches know; loosely, and no further than `reach`.
-
-        Without `reach` exactly.
-        """
-        border = sketch_border(
-            self.evaluator,
-            lambda i: self.shared(request._replace(n_ctx=min(max(i * self.step, low), high))),
-            low // self.step,
-            (high if reach is None else reach) // self.step,
-            everywhere,
-            None if near_n_ctx is None else near_n_ctx // self.step,
-            loosely=reach is not None,
-        )
-        return border._replace(high=high // self.step)
 
     # -- families of candidates ------------------------------------------------------------------------------------
 
@@ -272,20 +259,23 @@ class Search:
         for whole in smaller_wholes(self, list(found.values()), best) if not full else ():
             keep(whole)
             best = min(best, self.cost(whole))
+        better = known_cost < float("inf") and not whatever
         if not full and self.evaluator.host.devices:
             from advisor.recommend.trade import Trades  # it searches on with this
 
-            better = known_cost < float("inf") and not whatever
             for judged in Trades(self).settled(min(best, known_cost) if better else best, only_better=better):
                 keep(judged)
-        for pair in self.cache_pairs() if not found else ():
+        for pair in self.cache_pairs() if not found and not better else ():
             keep(on_cpu(self, pair))
         ranked = self.rank(list(found.values()))
-        if self.least_tokens_per_s or self._kinds is not None or self.unequal:
+        before = ranked[0].cost if ranked else 0.0
+        if better and not 0 < before < known_cost:
+            pass  # the last looks do not make up for that
+        elif self.least_tokens_per_s or self._kinds is not None or self.unequal:
             from advisor.recommend.refine import refined  # it searches on with this
 
             ranked = refined(self, ranked, self._kinds, known_cost)
-        return Found(tuple(ranked), self.floor, self.ceiling)
+        return Found(tuple(ranked), self.floor, self.ceiling, ranked[0].cost / before if before else 1.0)
 
     @property
     def larger_batches(self) -> list[int]:
@@ -297,13 +287,14 @@ class Search:
 
     def cost(self, judged: Judged) -> float:
         """What a candidate costs for the intent, see `cost`; too slow for the wishes is much too dear."""
-        return self._price(judged, self.evaluator.speed(judged, self.intent))
+        return self.price(judged, self.evaluator.speed(judged, self.intent))
 
     def lack(self, n_ctx: int) -> float:
         """What that context, of all slots, makes of the cost."""
         return lack(n_ctx // self.slots, self.intent, self.policy, self.spec.n_ctx_train)
 
-    def _price(self, judged: Judged, speed: Speed) -> float:
+    def price(self, judged: Judged, speed: Speed) -> float:
+        """What a candidate of that speed costs for the intent."""
         price = cost(judged, speed, self.intent, self.policy, self.spec.n_ctx_train)
         return price * 1000.0 if self.pace(speed) < self.least_tokens_per_s else price
 
@@ -321,7 +312,7 @@ class Search:
         most = max(map(self.pace, speeds), default=0.0)
         rows = []
         for judged, speed in zip(candidates, speeds, strict=True):
-            price, rate = self._price(judged, speed), self.pace(speed)
+            price, rate = self.price(judged, speed), self.pace(speed)
             slow = _TOO_SLOW / (most if rate > _AS_FAST * most else rate)
             one = Ranked(judged, speed, price if self.fast_enough(speed) else slow)
             rows.append((one, price, judged.plan.settings))

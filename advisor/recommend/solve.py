@@ -11,7 +11,8 @@ Good = Callable[[Judged], bool]
 
 _GUESSES = 6  # exact plans at sketched borders before plain halving
 _STEPS = 16  # from a first guess to the second
-_HALVING = 5  # every fifth sketch halves what is left, should need not grow evenly
+_AROUND = 32  # but no further than this share of it
+_HALVING = 8  # every eighth sketch halves what is left, should need not grow evenly
 _NEAR = 4  # a quarter beyond what is good is near it
 _LOOSE = 7  # loosely is within 1/128
 
@@ -24,36 +25,51 @@ class Border(NamedTuple):
     high: int
     at: int
     judged: Judged
+    most: int | None = None  # where the rest is of no interest: no more than that is good
 
 
 def sketch_border(
     evaluator: Evaluator, make: Make, low: int, high: int, good: Good, near: int | None = None, *,
     loosely: bool = False, look: Callable[[RequestedSettings], Judged] | None = None,
+    enough: Callable[[Judged, int], bool] | None = None,
 ) -> Border:  # fmt: skip
     """The largest good i by sketches; good must be monotone in i. Where nothing is good the border is `low`.
 
     Need grows almost evenly with i, so what is spare at two of them says where it ends. `near`: where to look first.
-    `loosely`: a good i close to where it should end will do. `look`: what is looked at in place of sketches.
+    `loosely`: a good i close to where it should end will do. `look`: what is looked at in place of sketches. `enough`:
+    whether it does not matter where the border lies, by what is good so far and the most that may be.
     """
     look = look or evaluator.sketch
     index, top = low - 1, high + 1  # known to be good, known not to be
     judged: Judged | None = None
     over: Judged | None = None
     seen: list[tuple[int, int]] = []  # (i, bytes to spare)
+    looks = beyond = 0
     while index + 1 < top:
-        at = _crossing(seen) if len(seen) > 1 and len(seen) % _HALVING else None
-        if loosely and judged is not None and at is not None and at - index <= index >> _LOOSE:
-            break
+        halve = looks % _HALVING == 0 and index >= low and top <= high
+        at = _crossing(seen) if len(seen) > 1 and not halve else None
+        if loosely and judged is not None:
+            reach = index + (index >> _LOOSE)
+            if top - 1 <= reach or (at is not None and index < at <= reach):
+                break
         if at is None:
-            at = (index + top) // 2 if near is None or len(seen) > 1 else near
-            if near is not None and len(seen) == 1:
-                at += max((high - low) // _STEPS, 1) * (1 if index >= low else -1)
+            at = (index + top) // 2 if near is None or looks > 1 else near
+            if near is not None and looks == 1:
+                at += max(min((high - low) // _STEPS, at // _AROUND), 1) * (1 if index >= low else -1)
+        elif (low <= index and at <= index) or (top <= at and top <= high):
+            # what is left of whole layers is more or less than it was at the last border
+            step = max(at // _AROUND, 1) << beyond
+            beyond += 1
+            at = min(index + step, (index + top) // 2) if at <= index else max(top - step, (index + top) // 2)
         at = min(max(at, index + 1), top - 1)
         tried = look(make(at))
+        looks += 1
         if good(tried):
             index, judged = at, tried
         else:
             top, over = at, tried
+        if enough is not None and judged is not None and index + 1 < top and enough(judged, top - 1):
+            return Border(make, low, high, index, judged, top - 1)
         if tried.plan.refused is None:
             seen.append((at, evaluator.spare(tried, host=good is everywhere)))
     if judged is None:
@@ -80,12 +96,15 @@ def _crossing(seen: list[tuple[int, int]]) -> int | None:
     return x0 + spare0 * (x1 - x0) // (spare0 - spare1)
 
 
-def settle(evaluator: Evaluator, border: Border, good: Good) -> Judged | None:
-    """The exact candidate at the border, None when not even the lowest is good."""
-    low, high, index = border.low, border.high, border.at
+def settle(evaluator: Evaluator, border: Border, good: Good, loose_from: int | None = None) -> Judged | None:
+    """The exact candidate at the border, None when not even the lowest is good.
+
+    From `loose_from` on one that is as close to it as a loose border will do.
+    """
+    low, high, index, make = border.low, border.high, border.at, border.make
     best: Judged | None = None
     for tries in range(high - low + 1):
-        judged = evaluator.judge(border.make(index))
+        judged = evaluator.judge(make(index))
         if good(judged):
             best, low = judged, index + 1
             if low > high or _over(evaluator.sketch(border.make(low)), judged, good):
@@ -95,10 +114,25 @@ def settle(evaluator: Evaluator, border: Border, good: Good) -> Judged | None:
         if low > high:
             break
         if tries < _GUESSES:  # what was judged makes the sketches beside it better
-            index = sketch_border(evaluator, border.make, low, high, good, min(max(index, low), high)).at
+            known = index
+            near = min(max(index, low), high)
+            index, make = sketch_border(evaluator, border.make, low, high, good, near).at, border.make
+            split = evaluator.split_anew(judged) if index < near and not good(judged) else None
+            if split is not None:  # by what buffers were found to be; by what was thought of them there may be less
+                dealt = _with_split(border.make, split)
+                other = sketch_border(evaluator, dealt, low, high, good, near)
+                if good(other.judged) and other.at > index:
+                    index, make = other.at, dealt
+            close = loose_from is not None and loose_from <= known < index <= known + (known >> _LOOSE)
+            if close and best is not None and good(judged):
+                break
         else:
-            index = (low + high) // 2
+            index, make = (low + high) // 2, border.make
     return best
+
+
+def _with_split(make: Make, split: tuple[float, ...]) -> Make:
+    return lambda index: make(index)._replace(tensor_split=split)
 
 
 def _over(sketch: Judged, below: Judged, good: Good) -> bool:

@@ -20,8 +20,9 @@ class Trade(NamedTuple):
     part: int  # number of the chain
     border: Border
     cost: float
-    longest: int  # the context that fits, where a longer one than the trade's would be too slow
+    longest: int  # the context that fits at most, where a longer one than the trade's would be too slow
     by_host: bool  # it is system memory that allows no longer one
+    open: bool = False  # too dear for its context to matter, which may be longer
 
     @property
     def n_ctx(self) -> int:
@@ -30,10 +31,12 @@ class Trade(NamedTuple):
 
 
 class Span(NamedTuple):
-    """The parts of a group between two that were sketched."""
+    """Parts of a group between two that were sketched, None = from the lowest on; `at`: where it may be cheapest."""
 
-    low: Trade
-    high: Trade
+    low: Trade | None
+    high: Trade  # of the usual micro-batch where nothing was sketched of this one
+    at: int
+    group: Group
 
 
 Item: TypeAlias = Group | Trade | Span
@@ -41,4 +44,4 @@ Item: TypeAlias = Group | Trade | Span
 
 def group_of(item: Item) -> Group:
     """The group that it belongs to."""
-    return item if isinstance(item, Group) else item.low.group if isinstance(item, Span) else item.group
+    return item if isinstance(item, Group) else item.group

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from advisor.memory.placement import HOST
 from advisor.recommend.bounds import context_steps
 from advisor.recommend.chain import Chain
+from advisor.recommend.context_border import context_border
 from advisor.recommend.evaluate import Judged
 from advisor.recommend.search import Search
 from advisor.recommend.solve import everywhere, on_devices, settle, sketch_border
@@ -90,7 +91,7 @@ def _at(search: Search, chain: Chain, n_ctx: int, longer: int, most: int, least:
         if search.cost(border.judged) * search.lack(longer) / search.lack(n_ctx) >= WORTH * least:
             return best  # a longer context leaves room for no more layers
         asked = chain.make(most)
-        beside = search.context_border(asked, search.floor, search.unasked_of(asked), near_n_ctx=n_ctx)
+        beside = context_border(search, asked, search.floor, search.unasked_of(asked), near_n_ctx=n_ctx)
         if beside.judged.fits and search.cost(beside.judged) < WORTH * least:
             judged = settle(search.evaluator, beside, everywhere)
             if judged is not None and search.cost(judged) < least:
