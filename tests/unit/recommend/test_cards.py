@@ -34,6 +34,16 @@ def test_a_small_fast_card_and_a_large_slow_one_work_together(fast_first):
     assert answer.speed.decode_tokens_per_s.value > max(rates)
 
 
+@pytest.mark.parametrize("gib", [(24, 12, 8), (24, 4), (16, 6, 2)])
+@pytest.mark.parametrize("model", ["command-r", "hunyuan-a13b", "nemotron-h-9b"])
+def test_no_fewer_cards_are_better_for_context(model, gib):
+    whole = machine(*gib, ram_gib=128)
+    answer = advise(model, whole, "context")
+    for devices in [(device,) for device in distinct(whole.devices)] + groups(whole.devices):
+        fewer = advise(model, with_devices(whole, devices), "context")
+        assert answer.cost <= fewer.cost * 1.01, [device.id for device in devices]
+
+
 def test_the_fastest_cards_are_filled_first():
     assert fastest_first([10] * 6, [45, 45], [2, 1]) == [35, 25]
     assert fastest_first([10] * 6, [45, 45], [1, 2]) == [25, 35]

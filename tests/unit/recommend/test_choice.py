@@ -90,7 +90,7 @@ def test_memory_is_monotone_in_the_knobs(model, n_ctx, more, part, n_ubatch, cac
     assert held(request)[1] >= held(following)[1]
 
 
-@pytest.mark.parametrize("text", list(CASES)[2::40])
+@pytest.mark.parametrize("text", [*list(CASES)[2::40], *[text for text in CASES if "context" in text][::12]])
 def test_bounds_of_sets_of_cards_hold(text):
     case = CASES[text]
     search = search_on(case, case.host.devices)
@@ -100,7 +100,8 @@ def test_bounds_of_sets_of_cards_hold(text):
     one = pooled(case.host, search.evaluator.budget, search.evaluator.read_rates)
     assert one is not None
     bound = least_cost(search_on(case._replace(host=one), one.devices))
-    assert bound <= pool[0].cost * (1 + 1e-9)
+    closer = least_cost(search_on(case._replace(host=one), one.devices), enough=pool[0].cost)
+    assert bound <= closer <= pool[0].cost * (1 + 1e-9)
 
 
 def test_no_bound_for_cards_of_two_kinds():

@@ -47,6 +47,9 @@ class Steps:
     def ends(self, judged: Judged) -> None:
         """One device: nothing is dealt."""
 
+    def split_anew(self, judged: Judged) -> None:
+        """Nor is it here."""
+
     def spare(self, judged: Judged, *, host: bool) -> int:
         assert host
         return self.limit - judged.plan.devices[0].compute.high
@@ -85,6 +88,43 @@ def test_an_even_need_takes_few_sketches(slope, base, limit, count):
     assert fake.n_sketched <= 8
 
 
+class Whole(Steps):
+    """What is spare leaves out that layers are whole: it is wrong by as much as the last border left, or did not."""
+
+    def __init__(self, needs: list[int], limit: int, wrong: int) -> None:
+        super().__init__(needs, needs, limit)
+        self.wrong = wrong
+
+    def spare(self, judged: Judged, *, host: bool) -> int:
+        return super().spare(judged, host=host) + self.wrong
+
+
+@given(
+    slope=st.integers(1, 1000), base=st.integers(0, 10_000), limit=st.integers(0, 400_000), count=st.integers(2, 512),
+    wrong=st.integers(-50_000, 50_000), near=st.none() | st.integers(0, 512),
+)  # fmt: skip
+def test_the_border_is_found_however_much_whole_layers_leave(slope, base, limit, count, wrong, near):
+    needs = [base + slope * i for i in range(count)]
+    fake: Any = Whole(needs, limit, wrong)
+    found = sketch_border(fake, number, 0, count - 1, everywhere, near)
+    assert found.at == border_of(needs, limit)
+    assert fake.n_sketched <= 24  # doubled away from what was thought, then halved
+
+    fake = Whole(needs, limit, wrong)
+    found = sketch_border(fake, number, 0, count - 1, everywhere, near, loosely=True)
+    assert found.at <= border_of(needs, limit)
+
+
+def test_what_does_not_matter_is_left_open():
+    needs = list(range(512))
+    fake: Any = Steps(needs, needs, 300)
+    found = sketch_border(fake, number, 0, 511, everywhere, 10, enough=lambda judged, most: most <= 511)
+    assert found.at < 300 <= (found.most or 0)
+    assert fake.n_sketched <= 2
+    fake = Steps(needs, needs, 300)
+    assert sketch_border(fake, number, 0, 511, everywhere, 10, enough=lambda judged, most: False).most is None
+
+
 @settings(deadline=None)
 @given(
     steps=st.lists(st.integers(0, 1000), min_size=1, max_size=80),
@@ -101,6 +141,17 @@ def test_exact_plans_correct_wrong_sketches(steps, wrong, limit):
     else:
         assert judged is not None
         assert judged.request.n_ctx == border_of(needs, limit)
+
+
+def test_from_where_it_does_not_matter_close_is_enough():
+    needs = [0] * 200 + [10 * i for i in range(312)]
+    exact: Any = Steps(needs, [need + 15 for need in needs], 2000)
+    border = sketch_border(exact, number, 0, 511, everywhere)
+    assert settle(exact, border, everywhere).request.n_ctx == border_of(needs, 2000)
+    loose = settle(exact, border, everywhere, loose_from=100)
+    assert loose is not None
+    assert loose.fits
+    assert border_of(needs, 2000) * 127 // 128 <= (loose.request.n_ctx or 0) <= border_of(needs, 2000)
 
 
 def graph_settings(n_ctx: int, n_ubatch: int = 512, kind: int = 1) -> GraphSettings:
