@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 HOST_ALIGNMENT = 32
 KEPT_TRACES = 48  # per model, some 50 KiB each
+KEPT_REDUCTIONS = 48  # contexts and micro-batches are tried one after another, by turns of a few placements
 WHOLE = frozenset(("t5", "t5encoder"))  # every block counts
 SLICED = frozenset(("gemma3n", "gemma4"))  # per-block slices cross to a pipeline's next device all at once
 ALL_ROWS = frozenset(("t5", "t5encoder"))  # with an encoder the engine reserves a batch of logits, whatever is asked
@@ -166,7 +167,9 @@ class Job:
         found = self.model.reductions.get((self.p, together))
         if found is None:
             found = needed_blocks(self.model, self.h, self.p, together)
-            self.model.reductions = {(self.p, together): found}  # the last one: contexts are tried one after another
+            if len(self.model.reductions) > KEPT_REDUCTIONS:
+                self.model.reductions.clear()
+            self.model.reductions[self.p, together] = found
         return found if len(found.ids) < self.h.n_layer else None
 
     def flash(self, reduction: Reduction | None = None) -> bool:
@@ -174,8 +177,8 @@ class Job:
         known = flash_resolves(self.h, self.s, self.p, self.devices)
         if known is not None:
             return known
-        # of the context only the padding of the keys decides whether a node can run
-        settings = self.s._replace(n_ctx=0, n_ctx_seq=self.s.n_ctx_seq % PADDING)
+        # of the context only the padding of the keys decides whether a node can run; the probe has a batch of its own
+        settings = self.s._replace(n_ctx=0, n_ctx_seq=self.s.n_ctx_seq % PADDING, n_batch=0, n_ubatch=0, n_outputs=0)
         key: tuple[object, ...] | None = None
         if self.simple and len(set(self.devices)) == 1:  # whole blocks on GPUs that are alike run everywhere or nowhere
             key = (settings, self.devices[0])
@@ -194,7 +197,7 @@ class Job:
         """Equal keys make equal graphs: the settings, and what is built where."""
         outside = tuple([(outside_blocks(self.model, pattern), device) for pattern, device in self.p.overrides])
         ends = (self.p.n_gpu, self.p.layers[self.h.n_layer :], self.full_offload, self.pins)
-        return settings, ends, outside, tuple(self.devices), reduction.shape if reduction is not None else ()
+        return settings, ends, outside, tuple(self.devices), reduction.shape if reduction is not None else self.p
 
     def sizes(self, full: bool) -> list[int]:
         """Bytes per backend."""
@@ -204,13 +207,15 @@ class Job:
         if reduction is not None:
             sizes = self.scheduler.sizes(self.traced(reduction, flash), reduction.stands)
         if sizes is None:
-            graph = self.build(list(range(self.h.n_layer)), flash).graph
-            sizes = self.scheduler.sizes(self.scheduler.traced(graph, False))
+            sizes = self.scheduler.sizes(self._made(None, flash) if full else self.traced(None, flash))
         assert sizes is not None
         return sizes
 
-    def traced(self, reduction: Reduction, flash: bool) -> Traced:
-        """The events of the built blocks; the same for every placement that needs blocks of the same shape."""
+    def traced(self, reduction: Reduction | None, flash: bool) -> Traced:
+        """The events of the built blocks; the same for every placement that needs blocks of the same shape.
+
+        Without a reduction those of all blocks in one piece, of this placement alone.
+        """
         traces = self.model.traces
         opened = left_open(self.h, self.s)
         if opened is not None:
@@ -218,17 +223,23 @@ class Job:
             if key not in traces:
                 job = Job(self.model, self.h, opened, self.p, self.devices, self.pins)
                 alignments = [rule.alignment for rule in self.scheduler.rules]
-                self._keep(key, unknowns(job.scheduler.traced(job.build(reduction.ids, flash).graph), alignments))
+                self._keep(key, unknowns(job._made(reduction, flash), alignments))
             graph = traces[key]
             if graph is not None:
                 return read_off(graph, self.s.n_ctx_seq, self.s.n_ubatch)
+        if reduction is None:
+            return self._made(None, flash)
         key = (flash, *self._key(self.s, reduction))
         if key not in traces:
-            found = self.scheduler.traced(self.build(reduction.ids, flash).graph)
-            self._keep(key, Unknowns(found, [], {}))
+            self._keep(key, Unknowns(self._made(reduction, flash), [], [], []))
         known = traces[key]
         assert known is not None
         return known.found
+
+    def _made(self, reduction: Reduction | None, flash: bool) -> Traced:
+        """The same, built for these very settings."""
+        ids = reduction.ids if reduction is not None else list(range(self.h.n_layer))
+        return self.scheduler.traced(self.build(ids, flash).graph, reduction is not None)
 
     def _keep(self, key: tuple[object, ...], graph: Unknowns | None) -> None:
         if len(self.model.traces) > KEPT_TRACES:

@@ -30,7 +30,7 @@ UNBOUNDED = 1 << 62
 class FreeList:
     """One buffer: free blocks sorted by offset; the last one is the open end.
 
-    `odd`: once a block of nothing came back neither need be so, and everything goes in the engine's own order.
+    `odd`: once a block of nothing was put in neither need be so, and everything goes in the engine's own order.
     """
 
     __slots__ = ("high", "odd", "offsets", "sizes")
@@ -151,16 +151,20 @@ It takes that many bytes, or gives them back from `shift` on. A node that takes 
 the parent's number. A plain tuple, since hundreds are made per estimate.
 """
 
-
 State: TypeAlias = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 
 
 class Trace(NamedTuple):
-    """What a graph does to the buffers; nothing in it depends on addresses. `cuts`: where the asked nodes begin."""
+    """What a graph does to the buffers; nothing in it depends on addresses. `cuts`: where the asked nodes begin.
+
+    `like`: the trace with unknowns in its sizes that this one was read off. `handed`: what `chain` found out about it.
+    """
 
     events: list[Event]
     cuts: list[int]
     n_blocks: int
+    handed: dict[tuple[int, ...], tuple[list[list[int]] | None, bool]]
+    like: "Trace | None" = None
 
 
 def trace(
@@ -226,7 +230,7 @@ def trace(
                         s.allocated = False
         marks.append(len(events))
         begin = end
-    return Trace(events, marks[:-1], n_blocks)
+    return Trace(events, marks[:-1], n_blocks, {})
 
 
 class Buffers:
@@ -259,32 +263,35 @@ class Buffers:
 def run(lists: Sequence[FreeList], events: Sequence[Event], at: list[int]) -> None:
     """Do what the events say to the free lists; `at`: where each memory block lies. In one piece, being done so often.
 
-    A block of nothing is taken and given in the engine's own order, and so is everything once one came back.
+    A block of nothing is taken and given in the engine's own order, and so is everything once one lies among the holes.
     """
     current, free, high = -1, lists[0], 0
-    offsets, sizes = free.offsets, free.sizes
+    offsets, sizes, odd = free.offsets, free.sizes, free.odd
     for takes, buffer, block, shift, size in events:
         if buffer != current:  # what follows is mostly of one buffer
             if current >= 0:
                 free.high = high
             current, free = buffer, lists[buffer]
-            offsets, sizes, high = free.offsets, free.sizes, free.high
-        if free.odd or not size:
+            offsets, sizes, high, odd = free.offsets, free.sizes, free.high, free.odd
+        if odd or not size:
             free.high = high
             if takes:
                 at[block] = free.take_in_order(size)
             else:
-                free.odd = True
+                n_holes = len(sizes)
                 free.give_in_order(at[block] + shift, size)
+                free.odd = odd = odd or len(sizes) != n_holes  # nothing, beside a hole, changes nothing
             high = free.high
             continue
         if takes:
             best = len(sizes) - 1
             tightest = sizes[best]  # the open end is the largest
             if best:
-                for i, hole in enumerate(sizes):
+                i = 0
+                for hole in sizes:
                     if size <= hole <= tightest:  # of equal ones the last
                         best, tightest = i, hole
+                    i += 1  # noqa: SIM113 - quicker than enumerate here
             offset = at[block] = offsets[best]
             if tightest == size:
                 del sizes[best], offsets[best]

@@ -28,14 +28,11 @@ def run_blocks(found: Trace, n_buffers: int, stands: Sequence[int], own: Mapping
     tell the others: memory that lives longer than the next block changes hands in a block that stands for several, or
     two blocks that follow each other do not hand over what they expect.
     """
-    ends = [*found.cuts[1:], len(found.events)]
-    parts = [found.events[begin:end] for begin, end in zip(found.cuts, ends, strict=True)]
     uses = Counter(stands)
-    head = found.events[: found.cuts[0]]
-    handed = _handed_over(head, parts, stands, uses, own)
-    if handed is None:
+    numbers = _handed_over(found, stands, uses, own)
+    if numbers is None:
         return None
-    numbers = [[block for block, _ in blocks] for blocks in handed]
+    head, parts = _parts(found)
     buffers = Buffers(n_buffers, found.n_blocks)
     places = _lay_out(buffers, head, stands, own) if own else {}
     if not own:
@@ -88,14 +85,37 @@ def _lay_out(
     return places
 
 
+def _parts(found: Trace) -> tuple[list[Event], list[list[Event]]]:
+    """What comes before the first block, and each block's own."""
+    ends = [*found.cuts[1:], len(found.events)]
+    parts = [found.events[begin:end] for begin, end in zip(found.cuts, ends, strict=True)]
+    return found.events[: found.cuts[0]], parts
+
+
 def _handed_over(
-    head: Sequence[Event], parts: Sequence[Sequence[Event]], stands: Sequence[int], uses: Counter[int],
-    own: Mapping[int, int],
-) -> list[list[tuple[int, int]]] | None:  # fmt: skip
-    """Per built block: memory that it hands on for a later one to end, as (number, bytes) in the order of making.
+    found: Trace, stands: Sequence[int], uses: Counter[int], own: Mapping[int, int]
+) -> list[list[int]] | None:
+    """Per built block: numbers of the memory that it hands on for a later one to end, in the order of making.
+
+    Sizes that are equal with their unknowns are so for all values, and then one answer holds for whatever is read off.
+    """
+    source = found if found.like is None else found.like
+    key = tuple(stands)
+    known = source.handed.get(key)
+    if known is None:
+        numbers, first = _compared(source, stands, uses, own)
+        known = source.handed[key] = numbers, first or source is found
+    return known[0] if known[1] or source is found else _compared(found, stands, uses, own)[0]
+
+
+def _compared(
+    found: Trace, stands: Sequence[int], uses: Counter[int], own: Mapping[int, int]
+) -> tuple[list[list[int]] | None, bool]:
+    """What is handed over, and whether no unequal sizes were met on the way to it.
 
     What lives between two blocks that stand for themselves is not handed on, if it lives long.
     """
+    head, parts = _parts(found)
     made = {block: HEAD for _, _, block, _, _ in head}
     sizes: dict[int, int] = {}
     ended: dict[int, int] = {}
@@ -107,7 +127,7 @@ def _handed_over(
             elif made[block] != k:
                 ended[block] = k
     if any(made[block] == HEAD and uses[k] > 1 and own.get(block) != k for block, k in ended.items()):
-        return None
+        return None, True
     steps = {(p, q - 1) for p, q in pairwise(stands) if q != p + 1}
     for long in LONG:
         handed: list[list[tuple[int, int]]] = [[] for _ in parts]
@@ -121,5 +141,5 @@ def _handed_over(
             blocks.sort()
         widths = [[size for _, size in blocks] for blocks in handed]
         if all(widths[p] == widths[q] for p, q in steps):
-            return handed
-    return None
+            return [[block for block, _ in blocks] for blocks in handed], long == LONG[0]
+    return None, False

@@ -6,7 +6,7 @@ two. The graph is built with powers of two for them that are too large to meet: 
 the polynomial's coefficients.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from advisor.memory.graph.alloc import Trace
 from advisor.memory.graph.model import GraphSettings, Hyper
@@ -27,11 +27,16 @@ _OPEN = 1 << (_DIGIT - 1)  # numbers beyond hold an unknown
 
 
 class Unknowns(NamedTuple):
-    """A graph's events with unknowns in their sizes, which of them have any, and the coefficients of each such size."""
+    """A graph's events with unknowns in their sizes, which of them have any, and what each number in these is.
+
+    `opened`: (number of the event, its shift, its size), the two as positions in `terms`; so are those of `copies`.
+    `terms`: sums of coefficients times powers, the latter as positions in `_powers`.
+    """
 
     found: Traced
-    opened: list[int]
-    terms: dict[int, tuple[int, ...]]
+    opened: list[tuple[int, int, int]]
+    copies: list[int]
+    terms: list[tuple[tuple[int, int], ...]]
 
 
 def left_open(h: Hyper, s: GraphSettings) -> GraphSettings | None:
@@ -55,32 +60,49 @@ def unknowns(found: Traced, alignments: Sequence[int]) -> Unknowns | None:
 
     `alignments`: bytes, per backend.
     """
-    terms: dict[int, tuple[int, ...]] = {}
-    sizes = [(backend, value) for _, backend, _, *values in found.trace.events for value in values]
-    for backend, value in (*sizes, *((backend, size) for _, backend, size in found.copies)):
-        if value >= _OPEN and value not in terms:
-            digits = _digits(value)
-            if len(digits) > 2 * _POWERS or any(digits[_POWERS - 1 :: _POWERS]):
-                return None
-            if any(digit % alignments[backend] for digit in digits):
-                return None
-            terms[value] = tuple(digits)
-    events = found.trace.events
-    return Unknowns(found, [at for at, event in enumerate(events) if event[4] >= _OPEN or event[3] >= _OPEN], terms)
+    terms: list[tuple[tuple[int, int], ...]] = []
+    known: dict[int, int] = {}
+    opened: list[tuple[int, int, int]] = []
+
+    def number(backend: int, value: int) -> int:
+        digits = _digits(value) if value >= _OPEN else [value]
+        if value >= _OPEN and (
+            len(digits) > 2 * _POWERS
+            or any(digits[_POWERS - 1 :: _POWERS])
+            or any(digit % alignments[backend] for digit in digits)
+        ):
+            raise OverflowError
+        known[value] = len(terms)
+        terms.append(tuple([(digit, power) for power, digit in enumerate(digits) if digit]))
+        return known[value]
+
+    try:
+        for at, (_, backend, _, shift, size) in enumerate(found.trace.events):
+            if size >= _OPEN or shift >= _OPEN:
+                first = known[shift] if shift in known else number(backend, shift)
+                opened.append((at, first, known[size] if size in known else number(backend, size)))
+        copies = [known[size] if size in known else number(backend, size) for _, backend, size in found.copies]
+    except OverflowError:
+        return None
+    return Unknowns(found, opened, copies, terms)
 
 
 def read_off(graph: Unknowns, n_ctx_seq: int, n_ubatch: int) -> Traced:
     """The events with values for the unknowns."""
-    batches, contexts = n_ubatch // PADDING, n_ctx_seq // PADDING
-    found = graph.found
-    values = {number: _value(digits, batches, contexts) for number, digits in graph.terms.items()}
-    get = values.get
-    events = found.trace.events.copy()
-    for at in graph.opened:
-        takes, buffer, block, shift, size = events[at]
-        events[at] = (takes, buffer, block, get(shift, shift) if shift else 0, get(size, size))
-    copies = [(part, backend, get(size, size)) for part, backend, size in found.copies]
-    return Traced(Trace(events, found.trace.cuts, found.trace.n_blocks), copies, found.own)
+    powers = _powers(n_ubatch // PADDING, n_ctx_seq // PADDING)
+    found, trace = graph.found, graph.found.trace
+    values = []
+    for term in graph.terms:
+        value = 0
+        for digit, power in term:
+            value += digit * powers[power]
+        values.append(value)
+    events = trace.events.copy()
+    for at, shift, size in graph.opened:
+        takes, buffer, block, _, _ = events[at]
+        events[at] = (takes, buffer, block, values[shift], values[size])
+    copies = [(part, backend, values[at]) for (part, backend, _), at in zip(found.copies, graph.copies, strict=True)]
+    return Traced(Trace(events, trace.cuts, trace.n_blocks, {}, trace), copies, found.own)
 
 
 def _digits(value: int) -> list[int]:
@@ -95,6 +117,6 @@ def _digits(value: int) -> list[int]:
     return digits
 
 
-def _value(digits: Iterable[int], batches: int, contexts: int) -> int:
-    powers = [contexts**j * batches**i for j in (0, 1) for i in range(_POWERS)]
-    return sum([digit * power for digit, power in zip(digits, powers, strict=False)])
+def _powers(batches: int, contexts: int) -> list[int]:
+    """What the digits are coefficients of."""
+    return [contexts**j * batches**i for j in (0, 1) for i in range(_POWERS)]
