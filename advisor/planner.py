@@ -6,7 +6,7 @@ from advisor.app import App
 from advisor.host import HostSnapshot
 from advisor.memory.engine_spec import EngineSpec
 from advisor.memory.extras import Beside
-from advisor.memory.plan import checkpoints_of_slot
+from advisor.memory.server import checkpoints_of_slot
 from advisor.model.spec import ModelSpec
 from advisor.outputs.command import server_options
 from advisor.recommend.budget import Budget, ServerCaches, make_budget, server_caches

@@ -20,11 +20,13 @@ else:
         fields = cls._fields
         if not named and len(given) == len(fields):
             return _new(cls, given)
-        if not given and len(named) == len(fields):
-            try:
-                return _new(cls, map(named.__getitem__, fields))
-            except KeyError:
-                pass  # said below
+        if not given:
+            every = named if len(named) == len(fields) else cls._field_defaults | named
+            if len(every) == len(fields):
+                try:
+                    return _new(cls, map(every.__getitem__, fields))
+                except KeyError:
+                    pass  # said below
         if len(given) > len(fields):
             raise TypeError(f"{cls.__name__} takes {len(fields)} values but {len(given)} were given")
         values, defaults = list(given), cls._field_defaults
@@ -47,10 +49,11 @@ else:
 
     def _replace(self, /, **named):
         values, at = list(self), self._field_at  # most have many fields of which few are replaced
-        for name, value in named.items():
-            if name not in at:
-                raise ValueError(f"{type(self).__name__} has no field '{name}'")
-            values[at[name]] = value
+        try:
+            for name in named:
+                values[at[name]] = named[name]
+        except KeyError as error:
+            raise ValueError(f"{type(self).__name__} has no field {error}") from None
         return _new(type(self), values)
 
     def _asdict(self):

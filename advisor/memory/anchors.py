@@ -17,7 +17,7 @@ _FAR = 4
 _GRID = 2048  # the contexts that are read off: this, so many times as much, and so on
 _SPAN = 16
 _SHORT = 1024  # and this much below the upper one, for how it grows there
-_NEAR = 8  # parts more or less on the devices for which one placement stands
+_NEAR = 24  # parts more or less on the devices for which one placement stands
 _F16 = BY_NAME["f16"].id
 
 Sizes: TypeAlias = tuple[int, ...]  # bytes per device, the host last
@@ -127,13 +127,20 @@ class Anchors:
 
     def guess(self, settings: GraphSettings, placement: GraphPlacement) -> Sizes | None:
         """The buffers between or beside known ones, None when nothing comparable is known."""
-        line = self._readable.line(settings, placement) if self._readable is not None and self.far_apart else None
-        if line is not None:
+        line = self._line(settings, placement) if self.far_apart else None
+        within = line is not None and line.low <= settings.n_ctx_seq  # below it buffers may be far smaller
+        found = None if within else self._guess(settings, placement)
+        if found is None and not self.far_apart:
+            line = self._line(settings, placement)
+            within = line is not None and line.low <= settings.n_ctx_seq
+        if found is None and line is not None and (within or self.far_apart):
             return self._beside(line, settings, placement)
-        found = self._guess(settings, placement)
         if found is None and (settings.type_k, settings.type_v) != (_F16, _F16):  # better than nothing known
             found = self._guess(settings._replace(type_k=_F16, type_v=_F16), placement)
         return found if found is not None else self._between_batches(settings, placement)
+
+    def _line(self, settings: GraphSettings, placement: GraphPlacement) -> "Line | None":
+        return self._readable.line(settings, placement) if self._readable is not None else None
 
     def _beside(self, line: "Line", settings: GraphSettings, placement: GraphPlacement) -> Sizes:
         """What a line says, and by how much it is off where the nearest placement is known exactly."""

@@ -91,36 +91,47 @@ class CacheTable:
     def __init__(self, spec: ModelSpec) -> None:
         self._spec = spec
         self.alike = Alike(spec.layers)
-        self._known: dict[tuple[object, ...], tuple[int, ...]] = {}
+        self._known: dict[tuple[object, ...], dict[int, tuple[int, ...]]] = {}  # by settings, then by backend
+        self._layers: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def by_layer(self, settings: RunSettings, backend: BackendRules | None) -> tuple[int, ...]:
         """Bytes of each block's cache and state on a device of `backend`, None = plain host memory."""
-        return tuple(map(self._by_kind(settings, backend).__getitem__, self.alike.of_layer))
+        sizes = self._by_kind(self._of(settings), settings, backend)
+        known = self._layers.get(sizes)
+        if known is None:
+            known = self._layers[sizes] = tuple(map(sizes.__getitem__, self.alike.of_layer))
+        return known
 
-    def _by_kind(self, settings: RunSettings, backend: BackendRules | None) -> tuple[int, ...]:
-        s = settings
+    def _of(self, s: RunSettings) -> dict[int, tuple[int, ...]]:
         key = (s.n_ctx_seq, s.n_ubatch, s.n_parallel, s.kv_unified, s.swa_full, s.cache_type_k, s.cache_type_v,
-               s.flash_attn, s.n_rollback, id(backend))  # fmt: skip
+               s.flash_attn, s.n_rollback)  # fmt: skip
         known = self._known.get(key)
         if known is None:
+            known = self._known[key] = {}
+        return known
+
+    def _by_kind(
+        self, sizes: dict[int, tuple[int, ...]], settings: RunSettings, backend: BackendRules | None
+    ) -> tuple[int, ...]:
+        known = sizes.get(id(backend))
+        if known is None:
             padded_v, copies = padded_v_width(self._spec, settings), 1 + settings.n_rollback
-            known = self._known[key] = tuple(
+            known = sizes[id(backend)] = tuple(
                 [layer_cache_bytes(layer, settings, padded_v, backend, copies) for layer in self.alike.kinds]
             )
         return known
 
     def place(
-        self, settings: RunSettings, placement: Sequence[int], backends: Sequence[BackendRules]
+        self, settings: RunSettings, placement: tuple[int, ...], backends: Sequence[BackendRules]
     ) -> tuple[tuple[int, ...], int]:
         """(bytes per device, bytes on the host): each block's cache sits with its weights, or all on the host."""
-        on_host, devices, host = self._by_kind(settings, None), [0] * len(backends), 0
-        rules = {id(backend): backend for backend in backends}
-        sizes = {key: self._by_kind(settings, backend) for key, backend in rules.items()}
+        devices, host = [0] * len(backends), 0
+        sizes = self._of(settings)
         for place, kind, count in self.alike.counts(placement):
             if place == HOST or not settings.kv_offload:
-                host += count * on_host[kind]
+                host += count * self._by_kind(sizes, settings, None)[kind]
             else:
-                devices[place] += count * sizes[id(backends[place])][kind]
+                devices[place] += count * self._by_kind(sizes, settings, backends[place])[kind]
         return tuple(devices), host
 
 

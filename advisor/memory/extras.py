@@ -163,7 +163,7 @@ class ExtrasPlanner:
             return []  # the plan says that the engine refuses
         own = _draft_settings(settings)
         drafting = CacheTable(spec._replace(layers=spec.mtp_layers))
-        cache, host_cache = drafting.place(own, placement, self._backends)
+        cache, host_cache = drafting.place(own, tuple(placement), self._backends)
         computes, host, modelled = compute.mtp_buffers(own, placement, overrides)
         how = "the engine's graph of the NextN block" if modelled else "assumed: from the widest parts"
         found: Placed = [

@@ -1,12 +1,13 @@
 """A model's weights summed into parcels that always lie together, and these over blocks that follow each other."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
 from advisor.ggml_types import GGML_TYPES, row_bytes
 from advisor.memory.engine_spec import BackendRules, EngineSpec
-from advisor.memory.placement import Overrides
+from advisor.memory.placement import Overrides, one_block
 from advisor.model.spec import ModelSpec, WeightTensor
 from advisor.records import NamedTuple
 from advisor.settings import RunSettings
@@ -95,7 +96,11 @@ def widened(
     spans: Mapping[int, tuple[int, int]], more: Iterable[tuple[int, int, int]]
 ) -> dict[int, tuple[int, int]]:  # fmt: skip
     """Spans that reach over others too."""
-    return reached([spans, *({shard: (first, end)} for shard, first, end in more)])
+    found = dict(spans)
+    for shard, first, end in more:
+        known = found.get(shard)
+        found[shard] = (first, end) if known is None else (min(known[0], first), max(known[1], end))
+    return found
 
 
 def reached(several: Iterable[Mapping[int, tuple[int, int]]]) -> dict[int, tuple[int, int]]:
@@ -112,11 +117,13 @@ def stretches(placement: Sequence[int], without: Iterable[int]) -> list[tuple[in
     """(place, first block, behind the last) of blocks that follow each other on one device, without some blocks."""
     found = []
     begin = 0
+    apart = sorted(without)
     for place, blocks in groupby(placement):
         end = begin + len(list(blocks))
-        for block in sorted(block for block in without if begin <= block < end):
-            found.append((place, begin, block))
-            begin = block + 1
+        for block in apart:
+            if begin <= block < end:
+                found.append((place, begin, block))
+                begin = block + 1
         found.append((place, begin, end))
         begin = end
     return found
@@ -131,6 +138,9 @@ class Parcels:
         self._known: dict[tuple[object, ...], list[Parcel]] = {}
         self._sums: dict[tuple[object, ...], Sums] = {}
         self._in_block: dict[int, list[WeightTensor]] = {}
+        self._sorted: dict[int, list[tuple[WeightTensor, bool, bool]]] = {}
+        self._found: dict[tuple[int, str], list[WeightTensor]] = {}
+        self._together: dict[tuple[object, ...], Parcel] = {}
 
     def in_block(self, block: int) -> Sequence[WeightTensor]:
         """The tensors of a block."""
@@ -140,40 +150,84 @@ class Parcels:
                     self._in_block.setdefault(tensor.block, []).append(tensor)
         return self._in_block.get(block, ())
 
+    def found(self, block: int, pattern: str) -> Sequence[WeightTensor]:
+        """Those of them that a pattern finds, which finds none of another block."""
+        known = self._found.get((block, pattern))
+        if known is None:
+            prefix = f"blk.{block}."
+            if pattern.startswith(prefix) and pattern[len(prefix) :].isidentifier():  # as all of ours: none to compile
+                known = [tensor for tensor in self.in_block(block) if tensor.name.startswith(pattern)]
+            else:
+                search = re.compile(pattern).search
+                known = [tensor for tensor in self.in_block(block) if search(tensor.name)]
+            self._found[block, pattern] = known
+        return known
+
     def sums(self, settings: RunSettings, backends: Sequence[BackendRules]) -> Sums:
         """All of them without -ot rules, summed."""
-        kinds = {id(backend): backend for backend in backends}
+        kinds = dict.fromkeys(map(id, backends))
         key = (settings.repack and not backends, *kinds)
         known = self._sums.get(key)
         if known is None:
             plain = settings._replace(tensor_overrides=())
             parcels = self.of(plain, Overrides(plain, ()), backends)
-            known = self._sums[key] = Sums(parcels, self._spec.n_layer_all, kinds)
+            known = self._sums[key] = Sums(parcels, self._spec.n_layer_all, dict.fromkeys(map(id, backends)))
         return known
 
-    def of(
-        self, settings: RunSettings, overrides: Overrides, backends: Sequence[BackendRules],
-        blocks: frozenset[int | None] | None = None,
-    ) -> list[Parcel]:  # fmt: skip
-        """All of them under the -ot rules of `settings`, or those of some `blocks`."""
+    def of(self, settings: RunSettings, overrides: Overrides, backends: Sequence[BackendRules]) -> list[Parcel]:
+        """All of them under the -ot rules of `settings`."""
         repacks = settings.repack and not backends
         kinds = {id(backend): backend for backend in backends}
-        key = (repacks, tuple(kinds), tuple([override.pattern for override in settings.tensor_overrides]), blocks)
+        key = (repacks, tuple(kinds), tuple([override.pattern for override in settings.tensor_overrides]))
         known = self._known.get(key)
         if known is None:
             groups: dict[tuple[object, ...], list[WeightTensor]] = {}
-            tensors: Iterable[WeightTensor] = self._spec.tensors
-            if blocks is not None:
-                tensors = [tensor for block in blocks if block is not None for tensor in self.in_block(block)]
-            for tensor in tensors:
+            any_expert = self._spec.n_expert > 0
+            for tensor in self._spec.tensors:
                 if tensor.place != "skipped":
-                    rule = overrides.rule(tensor.name)
-                    expert = self._spec.n_expert > 0 and overrides.is_expert(tensor.name)
+                    rule = overrides.rule(tensor.name) if settings.tensor_overrides else None
+                    expert = any_expert and overrides.is_expert(tensor.name)
                     block = tensor.block if expert or tensor.place == "block" else -1
                     group = (tensor.place, block, expert, rule, "exps." in tensor.name)
                     groups.setdefault(group, []).append(tensor)
             known = [self._parcel(group, tensors, kinds, repacks=repacks) for group, tensors in groups.items()]
             self._known[key] = known
+        return known
+
+    def of_blocks(self, settings: RunSettings, overrides: Overrides, backends: Sequence[BackendRules]) -> list[Parcel]:
+        """Those of the blocks that -ot rules of `settings` name, each of which finds tensors of one."""
+        repacks = settings.repack and not backends
+        kinds = {id(backend): backend for backend in backends}
+        rules: dict[int, dict[str, int]] = {}  # block -> name -> number of the first rule that finds it
+        for number, override in enumerate(settings.tensor_overrides):
+            block = one_block(override.pattern)
+            if block is not None:
+                mine = rules.setdefault(block, {})
+                for tensor in self.found(block, override.pattern):
+                    mine.setdefault(tensor.name, number)
+        known, found = self._together, list[Parcel]()
+        for block, mine in rules.items():
+            groups: dict[tuple[int | None, bool, bool], list[WeightTensor]] = {}
+            for tensor, expert, has_experts in self._sorted_block(block, overrides):
+                groups.setdefault((mine.get(tensor.name), expert, has_experts), []).append(tensor)
+            for (rule, expert, has_experts), tensors in groups.items():
+                key = (repacks, *kinds, *[tensor.name for tensor in tensors])  # what no rule finds is mostly the same
+                parcel = known.get(key)
+                if parcel is None:
+                    group = ("block", block, expert, None, has_experts)
+                    parcel = known[key] = self._parcel(group, tensors, kinds, repacks=repacks)
+                found.append(parcel if rule is None else parcel._replace(rule=rule))
+        return found
+
+    def _sorted_block(self, block: int, overrides: Overrides) -> Sequence[tuple[WeightTensor, bool, bool]]:
+        """(tensor, whether --cpu-moe moves it, whether a token reads a share of it) of a block."""
+        known = self._sorted.get(block)
+        if known is None:
+            any_expert = self._spec.n_expert > 0
+            known = self._sorted[block] = [
+                (tensor, any_expert and overrides.is_expert(tensor.name), "exps." in tensor.name)
+                for tensor in self.in_block(block)
+            ]
         return known
 
     def _parcel(
@@ -182,22 +236,20 @@ class Parcels:
     ) -> Parcel:  # fmt: skip
         place, block, expert, rule, has_experts = group
         align, share = self._engine.cpu_alignment_bytes, self._used_share if has_experts else 1.0
-        repacked = {tensor.name for tensor in tensors if repacks and _repacked(tensor, self._engine)}
-        kept = [(t.shard, t.offset, t.offset + t.n_bytes) for t in tensors if t.name not in repacked]
-        return Parcel(
-            place=place,
-            block=block,
-            expert=expert,
-            rule=rule,
-            has_experts=has_experts,
-            device_bytes={
-                key: sum([on_device(tensor, backend) for tensor in tensors]) for key, backend in kinds.items()
-            },
-            host_bytes=sum([round_up(tensor.n_bytes, align) for tensor in tensors]),
-            token_bytes=0 if place == "input" else sum([int(tensor.n_bytes * share) for tensor in tensors]),
-            repack_bytes=sum(round_up(tensor.n_bytes, align) for tensor in tensors if tensor.name in repacked),
-            spans=tuple((shard, first, end) for shard, (first, end) in widened({}, kept).items()),
-        )
+        host = token = repack = 0
+        spans: dict[int, tuple[int, int, int]] = {}  # as the parcel's, by shard
+        for tensor in tensors:
+            begin, size, shard = tensor.offset, tensor.n_bytes, tensor.shard
+            token += int(size * share)
+            host += round_up(size, align)
+            if repacks and _repacked(tensor, self._engine):
+                repack += round_up(size, align)
+            else:
+                _, first, end = spans.get(shard, (shard, begin, 0))
+                spans[shard] = (shard, min(first, begin), max(end, begin + size))
+        device = {key: sum([on_device(tensor, backend) for tensor in tensors]) for key, backend in kinds.items()}
+        read = 0 if place == "input" else token
+        return Parcel(place, block, expert, rule, has_experts, device, host, read, repack, tuple(spans.values()))
 
 
 def _repacked(tensor: WeightTensor, engine: EngineSpec) -> bool:

@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
-from struct import pack, unpack
+from struct import Struct
 
 from advisor.errors import UsageError
 from advisor.settings import RunSettings
@@ -53,8 +53,11 @@ def _fractions(count: int) -> tuple[float, ...]:
     return tuple(_f32(i / count) for i in range(count))
 
 
+_FLOAT = Struct("f")
+
+
 def _f32(value: float) -> float:
-    return float(unpack("f", pack("f", value))[0])
+    return float(_FLOAT.unpack(_FLOAT.pack(value))[0])
 
 
 def _cumulative(weights: Sequence[float]) -> list[float]:
@@ -103,7 +106,7 @@ class Overrides:
 
     def is_expert(self, name: str) -> bool:
         """Whether --cpu-moe would move a tensor of this name."""
-        return _EXPERTS.search(name) is not None
+        return "exps" in name and _EXPERTS.search(name) is not None
 
     def target(self, name: str, block: int) -> int | None:
         """Device index or HOST for an overridden tensor, None for the others. The first match wins."""

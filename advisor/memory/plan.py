@@ -6,16 +6,15 @@ from collections.abc import Mapping, Sequence
 from operator import add
 from typing import TYPE_CHECKING
 
-from advisor.ggml_types import BY_NAME
 from advisor.host import Device
 from advisor.memory.cache import CacheTable, refusal
 from advisor.memory.compute import ComputeModel
 from advisor.memory.engine_spec import EngineSpec
 from advisor.memory.parcels import Parcels
 from advisor.memory.placement import HOST, Overrides, one_block, place_layers
+from advisor.memory.server import server_extras
 from advisor.memory.types import DevicePlan, HostPlan, Interval, MemoryPlan
 from advisor.memory.weights import Place, WeightBytes, WeightTable
-from advisor.model.alike import Alike
 from advisor.model.spec import ModelSpec
 from advisor.settings import RunSettings
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
 
 _NOTHING = Interval(0, 0, 0)
+_UNUSED = (_NOTHING, "rules")  # overhead where a device has nothing
 
 
 class Planner:
@@ -58,8 +58,11 @@ class Planner:
         self._layer_table = WeightTable(spec, engine, self._backends[:1] * (spec.n_layer_all + 1), parcels)
         self._by_layer: dict[bool, Sequence[int]] = {}
         self._matched: dict[str, int] = {}
+        self._by_name: dict[tuple[object, ...], list[int]] = {}
+        self._asked_last: tuple[RunSettings | None, tuple[int, ...]] = (None, ())  # of layer_bytes
         self._cache = CacheTable(spec)
-        self._said: dict[tuple[RunSettings, bool], tuple[str | None, Mapping[str, int]]] = {}
+        self._widest = max([layer.n_window for layer in spec.layers], default=0)
+        self._said: dict[tuple[object, ...], tuple[str | None, Mapping[str, int]]] = {}
         self._alone: dict[int, Planner] = {}  # per device, for split mode none
 
     def share(self, other: Planner) -> None:
@@ -70,7 +73,7 @@ class Planner:
             self._said = other._said
         if self._on_the_same(other):
             self._weights, self.compute = other._weights, other.compute
-            self._by_layer, self._matched = other._by_layer, other._matched
+            self._by_layer, self._matched, self._by_name = other._by_layer, other._matched, other._by_name
         self.compute.share(other.compute)
 
     def _on_the_same(self, other: Planner) -> bool:
@@ -95,15 +98,19 @@ class Planner:
                 placement,
                 overrides,
                 [((first, first + n - 1) if n else None, n) for first, n in zip(begins, counts, strict=True)],
+                {},
             )
         return known
 
-    def _weights_of(self, settings: RunSettings, placement: tuple[int, ...], overrides: Overrides) -> WeightBytes:
-        named = (settings.n_cpu_moe, settings.tensor_overrides, overrides.buffers)
-        key = (placement, named, settings.mmap, settings.repack)
-        known = self._weights.get(key)
+    def _weights_of(self, settings: RunSettings, place: Place) -> WeightBytes:
+        known = place.weights.get((settings.mmap, settings.repack))
         if known is None:
-            known = self._weights[key] = self._table.place(settings, placement, overrides)
+            named = (settings.n_cpu_moe, settings.tensor_overrides, place.overrides.buffers)
+            key = (place.placement, named, settings.mmap, settings.repack)
+            known = self._weights.get(key)
+            if known is None:
+                known = self._weights[key] = self._table.place(settings, place.placement, place.overrides)
+            place.weights[settings.mmap, settings.repack] = known
         return known
 
     def plan(self, settings: RunSettings, *, exact: bool = True, compute: bool = True) -> MemoryPlan:
@@ -115,8 +122,9 @@ class Planner:
         if settings.split_mode == "none" and len(self._devices) > 1:
             return self._plan_alone(settings, exact=exact, compute=compute)
         spec, backends = self._spec, self._backends
-        placement, overrides, spans = self._place(settings)
-        weights = self._weights_of(settings, placement, overrides)
+        place = self._place(settings)
+        placement, overrides, spans, _ = place
+        weights = self._weights_of(settings, place)
         cache, host_cache = self._cache.place(settings, placement, backends)
         if compute:
             flash = self.compute.flash_attn(settings, placement, overrides, exact=exact)
@@ -127,21 +135,22 @@ class Planner:
         extras = self._extras_of(settings, cache, computes, exact=exact) if compute else ()
         plans = []
         for index, device in enumerate(self._devices):
+            n_weights, n_cache, needed = weights.devices[index], cache[index], computes[index]
             mine = tuple([extra for where, extra in extras if where == index and extra.n_bytes.high]) if extras else ()
-            used = weights.devices[index] + cache[index] + computes[index].high + len(mine) > 0
-            overhead, overhead_source = self._overhead(index) if used else (_NOTHING, "rules")
+            used = mine or n_weights + n_cache + needed.high > 0
+            overhead, source = self._overhead(index) if used else _UNUSED
             layers, count = spans[index]
             plans.append(
                 DevicePlan(
-                    device.id, weights.devices[index], cache[index], computes[index], overhead.value,
-                    layers, count, placement[spec.n_layer_all] == index, "formula", overhead, overhead_source, mine,
+                    device.id, n_weights, n_cache, needed, overhead.value, layers, count,
+                    placement[-1] == index, "formula", overhead, source, mine,
                 )
             )  # fmt: skip
-        refused, server_extras = self._said_of(settings, flash)
+        refused, filled = self._said_of(settings, flash)
         beside = tuple([extra for where, extra in extras if where == HOST and extra.n_bytes.high]) if extras else ()
         output_bytes = 4 * spec.n_vocab * max(settings.n_parallel, 1)  # reserved even where nothing fills it
         host = HostPlan(
-            weights.host, host_cache, host_compute, output_bytes, weights.mapped, weights.repack, server_extras, beside
+            weights.host, host_cache, host_compute, output_bytes, weights.mapped, weights.repack, filled, beside
         )
         return MemoryPlan(
             settings, flash, tuple(plans), host, refused, (), placement,
@@ -150,13 +159,17 @@ class Planner:
 
     def _said_of(self, settings: RunSettings, flash: bool) -> tuple[str | None, Mapping[str, int]]:
         """(why the engine refuses the settings, what the server fills over time), wherever the layers lie."""
-        key = (settings._replace(n_gpu_layers=0, n_cpu_moe=0, tensor_split=None, tensor_overrides=()), flash)
+        s, tokens = settings, settings.n_ubatch
+        # a context counts up to a micro-batch, and in windows up to these and a micro-batch
+        key = (min(s.n_ctx, tokens), min(s.n_ctx_seq, self._widest + tokens), tokens, s.n_batch, s.n_parallel,
+               s.kv_unified, s.cache_type_k, s.cache_type_v, s.flash_attn, s.swa_full, s.split_mode, s.n_outputs,
+               s.beside, flash)  # fmt: skip
         known = self._said.get(key)
         if known is None:
             refused = refusal(self._spec, settings, flash) or self._rows_refusal(settings)
             nothing = {"prompt_cache_bytes": 0, "context_checkpoints_bytes": 0}
             fills = self._server and self._spec.answers  # what embeds goes on with no prompt
-            extras = _extras(self._cache.alike, settings, self._engine) if fills else nothing
+            extras = server_extras(self._cache.alike, settings, self._engine) if fills else nothing
             if settings.split_mode in ("row", "tensor") and refused is None:
                 from advisor.memory.split import split_refusal
 
@@ -166,12 +179,12 @@ class Planner:
 
     def flash_attn(self, settings: RunSettings) -> bool:
         """What -fa comes to; nothing else is worked out."""
-        placement, overrides, _ = self._place(settings)
+        placement, overrides, *_ = self._place(settings)
         return self.compute.flash_attn(settings, placement, overrides)
 
     def beside_layers(self, settings: RunSettings) -> list[int]:
         """What each device needs beside weights and cache, as far as it is known without building a graph anew."""
-        placement, overrides, _ = self._place(settings)
+        placement, overrides, *_ = self._place(settings)
         computes, _ = self.compute.buffers(settings, placement, overrides, exact=False)
         needs = [compute.high + self._overhead(index)[0].value for index, compute in enumerate(computes)]
         if self._has_extras(settings):
@@ -190,36 +203,49 @@ class Planner:
         """What is loaded beside a plan with this cache and these compute buffers on each device."""
         if not self._has_extras(settings):
             return []
-        placement, overrides, _ = self._place(settings)
-        weights = self._weights_of(settings, placement, overrides)
+        place = self._place(settings)
+        placement, overrides, weights = place.placement, place.overrides, self._weights_of(settings, place)
         taken = [weights.devices[i] + cache[i] + computes[i].high for i in range(len(self._devices))]
         return self._extras_planner().extras(settings, placement, overrides, self.compute, taken, exact=exact)
 
     def can_sketch(self, settings: RunSettings) -> bool:
         """Whether compute buffers can be told from those of earlier plans."""
-        placement, overrides, _ = self._place(settings)
+        placement, overrides, *_ = self._place(settings)
         return self.compute.can_guess(settings, placement, overrides)
 
     def cache_bytes(self, settings: RunSettings) -> int:
         """The cache of every device and of the host together; nothing else is worked out."""
-        placement, _, _ = self._place(settings)
+        placement = self._place(settings).placement
         devices, host = self._cache.place(settings, placement, self._backends)
         return sum(devices) + host
 
     def bytes_by_layer(self, settings: RunSettings) -> tuple[int, ...]:
         """Weights and cache that each block, and last the output, has on a GPU, 0 for those on the host."""
-        count = self._spec.n_layer_all + 1
-        first = max(count - settings.n_gpu_layers, 0)
-        bare, full = self._layer_weights(settings, settings.n_cpu_moe), self._layer_weights(settings, 0)
-        cache = self._cache.by_layer(settings, self._backends[0]) if settings.kv_offload else ()
-        away = settings.n_cpu_moe
-        weights = [*bare[:away], *full[away:]]
+        return (0,) * max(self._spec.n_layer_all + 1 - settings.n_gpu_layers, 0) + self.layer_bytes(settings)
+
+    def layer_bytes(self, settings: RunSettings) -> tuple[int, ...]:
+        """The same of those on GPUs alone."""
+        if self._asked_last[0] is settings:  # asked more than once in a row
+            return self._asked_last[1]
+        first = max(self._spec.n_layer_all + 1 - settings.n_gpu_layers, 0)
+        named = (settings.n_cpu_moe, settings.tensor_overrides)
+        weights = self._by_name.get(named) or self._by_name.setdefault(named, self._layers_without(settings))
+        found = weights[first:]
+        if settings.kv_offload:  # blocks that do not run, and the output, have no cache
+            cache = self._cache.by_layer(settings, self._backends[0])
+            found[: max(len(cache) - first, 0)] = map(add, found, cache[first:])
+        self._asked_last = settings, tuple(found)
+        return self._asked_last[1]
+
+    def _layers_without(self, settings: RunSettings) -> list[int]:
+        """Weights of each block and the output on a GPU without what is kept on the host."""
+        count, away = self._spec.n_layer_all + 1, settings.n_cpu_moe
+        weights = [*self._layer_weights(settings, away)[:away], *self._layer_weights(settings, 0)[away:]]
         for override in settings.tensor_overrides:  # those of one block, to the CPU; others are not looked at
             block = one_block(override.pattern)
             if block is not None and away <= block < count and override.buffer == "CPU":
                 weights[block] -= self.matched_bytes(block, override.pattern)
-        cache = (*cache, *(0,) * (count - len(cache)))  # blocks that do not run, and the output
-        return (*(0,) * first, *map(add, weights[first:], cache[first:]))
+        return weights
 
     def matched_bytes(self, block: int, pattern: str) -> int:
         """What the tensors of a block that an override finds take on a GPU."""
@@ -249,8 +275,7 @@ class Planner:
                 beside=self._beside, overheads=self._overheads,
             )  # fmt: skip
         plan = planner.plan(settings, exact=exact, compute=compute)
-        nothing = Interval(0, 0, 0)
-        devices = [DevicePlan(device.id, 0, 0, nothing, 0, None, 0, False) for device in self._devices]
+        devices = [DevicePlan(device.id, 0, 0, _NOTHING, 0, None, 0, False) for device in self._devices]
         devices[only] = plan.devices[0]
         read = [0] * len(devices)
         read[only] = plan.read_device_bytes[0]
@@ -303,28 +328,3 @@ def plan_memory(
 ) -> MemoryPlan:  # fmt: skip
     """One plan; for many plans of one model keep a Planner."""
     return Planner(spec, engine, devices, server=server, beside=beside).plan(settings)
-
-
-def checkpoints_of_slot(settings: RunSettings, engine: EngineSpec) -> int:
-    """How many checkpoints of its state the server may come to keep for a slot."""
-    asked = settings.beside.n_ctx_checkpoints
-    return max(int(engine.server["context_checkpoints"] if asked is None else asked), 0)
-
-
-def _extras(blocks: Alike, settings: RunSettings, engine: EngineSpec) -> dict[str, int]:
-    """Host memory that the server fills over time: saved prompts, and checkpoints of what cannot be rewound."""
-    per_sequence = 0
-    for number, blocks_alike in blocks.totals():
-        layer = blocks.kinds[number]
-        per_sequence += blocks_alike * 4 * (layer.recurrent_conv + layer.recurrent_state)
-        if layer.has_cache and layer.n_window and not settings.swa_full:
-            cells = min(settings.n_ctx_seq, layer.n_window + settings.n_ubatch)
-            for name, width in ((settings.cache_type_k, layer.k_width), (settings.cache_type_v, layer.v_width)):
-                kind = BY_NAME[name.lower()]
-                per_sequence += blocks_alike * (cells * width // kind.block_elements * kind.block_bytes)
-    count = checkpoints_of_slot(settings, engine)
-    ram = settings.beside.cache_ram_mib
-    return {
-        "prompt_cache_bytes": engine.server["prompt_cache_bytes"] if ram is None else ram << 20 if ram >= 0 else -1,
-        "context_checkpoints_bytes": per_sequence * count * settings.n_parallel,
-    }

@@ -51,11 +51,11 @@ def resolve_settings(
         n_ctx_seq = round_up(max(n_ctx // n_parallel, 1), padding)
         n_ctx = n_ctx_seq * n_parallel
     n_ubatch = min(n_batch, asked.n_ubatch or defaults["n_ubatch"])
-    drafted = draft_tokens(asked, engine)
+    drafted = draft_tokens(asked, engine) if asked.spec_type else 0
     rows = min(n_parallel * (1 + drafted), asked.n_batch or defaults["n_batch"])
     if not server or engine.server_reserves_every_row:
         rows = 0
-    rolls_back = spec.rollback_state and not DRAFT_TYPES_WITH_ROLLBACK.isdisjoint(asked.spec_type)
+    rolls_back = drafted and spec.rollback_state and not DRAFT_TYPES_WITH_ROLLBACK.isdisjoint(asked.spec_type)
     return RunSettings(
         n_ctx=n_ctx,
         n_ctx_seq=n_ctx_seq,

@@ -46,8 +46,13 @@ class DevicePlan(NamedTuple):
     @property
     def planned_bytes(self) -> int:
         """What must be free for the model to load and survive a full context."""
-        own = self.weights_bytes + self.cache_bytes + self.compute.high
-        return own + self.overhead_bytes + self.extras_bytes
+        own = self.weights_bytes + self.cache_bytes + self.compute.high + self.overhead_bytes
+        return own + self.extras_bytes if self.extras else own
+
+    @property
+    def beside_layers_bytes(self) -> int:
+        """The same without weights and cache."""
+        return self.planned_bytes - self.weights_bytes - self.cache_bytes
 
 
 class HostPlan(NamedTuple):
@@ -70,7 +75,8 @@ class HostPlan(NamedTuple):
     @property
     def planned_bytes(self) -> int:
         """What must be available, without the extras that fill over time."""
-        return self.weights_bytes + self.cache_bytes + self.compute.high + self.output_bytes + self.beside_bytes
+        own = self.weights_bytes + self.cache_bytes + self.compute.high + self.output_bytes
+        return own + self.beside_bytes if self.beside else own
 
 
 class MemoryPlan(NamedTuple):

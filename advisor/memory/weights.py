@@ -3,7 +3,6 @@
 Source: llama.cpp b11434 src/llama-model-loader.cpp, ggml-alloc.c and the backends' get_alloc_size.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from advisor.ggml_types import GGML_TYPES
@@ -14,14 +13,6 @@ from advisor.model.spec import ModelSpec, WeightTensor
 from advisor.records import NamedTuple
 from advisor.settings import RunSettings
 from advisor.units import round_up
-
-
-class Place(NamedTuple):
-    """Where blocks and named tensors go; per device its blocks, first and last, and how many these are."""
-
-    placement: tuple[int, ...]
-    overrides: Overrides
-    spans: list[tuple[tuple[int, int] | None, int]]
 
 
 class WeightBytes(NamedTuple):
@@ -36,18 +27,27 @@ class WeightBytes(NamedTuple):
     host_expert_blocks: int  # blocks on a GPU whose experts stay on the host
 
 
+class Place(NamedTuple):
+    """Where blocks and named tensors go; per device its blocks, first and last, and how many these are."""
+
+    placement: tuple[int, ...]
+    overrides: Overrides
+    spans: list[tuple[tuple[int, int] | None, int]]
+    weights: dict[tuple[bool, bool], WeightBytes]  # with and without mmap and repacking, as far as they were asked for
+
+
 class WeightTable:
     """A model's weights on one set of devices: any placement is a short sum over parcels."""
 
     def __init__(self, spec: ModelSpec, engine: EngineSpec, backends: Sequence[BackendRules], parcels: Parcels) -> None:
         self._spec, self._engine, self._backends, self.parcels = spec, engine, backends, parcels
+        self._keys = [id(backend) for backend in backends]
+        self._has_rope = any(tensor.place == "rope" for tensor in spec.tensors)
         self._table = next((t for t in spec.tensors if t.name == "token_embd.weight"), None)
 
     def matched_bytes(self, block: int, pattern: str) -> int:
         """What the tensors of a block that a pattern finds take on the first device."""
-        expression = re.compile(pattern)
-        mine = [tensor for tensor in self.parcels.in_block(block) if expression.search(tensor.name)]
-        return sum(on_device(tensor, self._backends[0]) for tensor in mine)
+        return sum(on_device(tensor, self._backends[0]) for tensor in self.parcels.found(block, pattern))
 
     def _apart(
         self, settings: RunSettings, placement: Sequence[int], overrides: Overrides
@@ -64,18 +64,18 @@ class WeightTable:
         if not in_order or any(block is None or not first <= block < n_blocks for block in special):
             return self.parcels.of(settings, overrides, self._backends), None, []
         sums = self.parcels.sums(settings, self._backends)
-        apart = self.parcels.of(settings, overrides, self._backends, special) if special else []
+        apart = self.parcels.of_blocks(settings, overrides, self._backends) if special else []
         return [*sums.rest, *apart], sums, stretches(blocks, [block for block in special if block is not None])
 
     def place(self, settings: RunSettings, placement: Sequence[int], overrides: Overrides) -> WeightBytes:
         """Distribute every loaded tensor. `placement` is place_layers' answer."""
         spec, backends, align = self._spec, self._backends, self._engine.cpu_alignment_bytes
-        keys = [id(backend) for backend in backends]
+        keys = self._keys
         devices, read_devices = [0] * len(backends), [0] * len(backends)
         host = repack = read_host = expert_blocks = 0
         spans: Mapping[int, tuple[int, int]] = {}  # shard -> first and last byte of its host tensors
-        rope_homes = set(placement[: spec.n_layer_all])
-        if spec.rope_factors_in_full_blocks:
+        rope_homes = set(placement[: spec.n_layer_all]) if self._has_rope else set()
+        if self._has_rope and spec.rope_factors_in_full_blocks:
             rope_homes = {placement[layer.il] for layer in spec.layers if not layer.n_window} or rope_homes
         last, away = spec.n_layer_all - 1, settings.n_cpu_moe
         outside = {"first": placement[0], "output": placement[last + 1]}
@@ -147,15 +147,9 @@ class WeightTable:
                 read_host += table.n_bytes
                 if _second_copy_on_host(spec, settings, table, backends):
                     host += round_up(table.n_bytes, align)
-        return WeightBytes(
-            devices=tuple(devices),
-            host=host,
-            mapped=sum(end - begin for begin, end in spans.values()) if settings.mmap else 0,
-            repack=repack,
-            read_devices=tuple(read_devices),
-            read_host=read_host,
-            host_expert_blocks=expert_blocks + len(with_experts),
-        )
+        mapped = sum([end - begin for begin, end in spans.values()]) if settings.mmap else 0
+        n_expert_blocks = expert_blocks + len(with_experts)
+        return WeightBytes(tuple(devices), host, mapped, repack, tuple(read_devices), read_host, n_expert_blocks)
 
 
 def _second_copy_on_host(

@@ -26,13 +26,13 @@ class Alike:
         self._begin = layers[0].il if layers else 0
         self._known: dict[tuple[int, ...], tuple[tuple[int, int, int], ...]] = {}
 
-    def counts(self, placement: Sequence[int]) -> tuple[tuple[int, int, int], ...]:
+    def counts(self, placement: tuple[int, ...]) -> tuple[tuple[int, int, int], ...]:
         """(place, number of a kind, how many blocks of it lie there); `placement` as place_layers has it."""
-        places = tuple(placement[self._begin : self._begin + len(self.of_layer)])
-        known = self._known.get(places)
+        known = self._known.get(placement)
         if known is None:
+            places = placement[self._begin : self._begin + len(self.of_layer)]
             pairs = Counter(zip(places, self.of_layer, strict=True))
-            known = self._known[places] = tuple([(place, kind, count) for (place, kind), count in pairs.items()])
+            known = self._known[placement] = tuple([(place, kind, count) for (place, kind), count in pairs.items()])
         return known
 
     def totals(self) -> tuple[tuple[int, int], ...]:

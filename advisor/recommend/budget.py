@@ -92,11 +92,11 @@ def make_budget(
 
 def shared_bytes(plan: MemoryPlan, budget: Budget) -> int:
     """Bytes of system memory behind the plans of unified devices, 0 where every GPU has its own memory."""
-    return sum(
-        max(device.planned_bytes - limit.private_bytes, 0)
-        for device, limit in zip(plan.devices, budget.devices, strict=True)
-        if limit.unified
-    )
+    shared = 0
+    for device, limit in zip(plan.devices, budget.devices, strict=True):
+        if limit.unified:
+            shared += max(device.planned_bytes - limit.private_bytes, 0)
+    return shared
 
 
 def host_over_bytes(plan: MemoryPlan, budget: Budget) -> int:
@@ -115,7 +115,7 @@ def shortfalls(plan: MemoryPlan, budget: Budget) -> tuple[Shortfall, ...]:
     over = host_over_bytes(plan, budget)
     if over > 0:
         found.append(Shortfall("host", over))
-    return tuple(sorted(found, key=lambda short: -short.over_bytes))
+    return tuple(sorted(found, key=lambda short: -short.over_bytes)) if len(found) > 1 else tuple(found)
 
 
 class ServerCaches(NamedTuple):

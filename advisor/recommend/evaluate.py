@@ -19,6 +19,7 @@ from advisor.speed import Constants, Speed, SpeedModel
 
 if TYPE_CHECKING:
     from advisor.memory.extras import Beside
+    from advisor.recommend.dealing import Dealer
 
 
 # Judgement: sketches beside what is planned exactly are off by less than that share of their compute buffers.
@@ -67,10 +68,12 @@ class Evaluator:
         self._drawn: dict[RequestedSettings, tuple[int, Judged]] = {}
         self._shared_out: dict[RequestedSettings, RequestedSettings] = {}
         self._dealt_out: set[RequestedSettings] = set()
-        self._layers_left = 0
+        self._dealt_at = 0
+        self._dealer: Dealer | None = None
         self._resolved: dict[RequestedSettings, RunSettings] = {}
-        self._room: dict[tuple[RequestedSettings, tuple[bool, ...]], list[int]] = {}
-        self._used: dict[RequestedSettings, tuple[bool, ...]] = {}
+        self._limits = tuple([max(limit.usable_bytes, 0) for limit in budget.devices])
+        # by what GPUs share for it: which of them were used last, and what each has for layers by which are used
+        self._rooms: dict[RequestedSettings, tuple[tuple[bool, ...], dict[tuple[bool, ...], tuple[int, ...]]]] = {}
         self._expert_kinds: Mapping[int, tuple[str, ...]] | None = None
         self._n_sketched = 0
         self._slow_rows: tuple[CacheRow, ...] = ()
@@ -177,20 +180,15 @@ class Evaluator:
     def spare(self, judged: Judged, *, host: bool) -> int:
         """Bytes left in the fullest GPU, and with `host` in system memory if that is fuller; negative = over.
 
-        Where layers were dealt to several GPUs: in all together, less what whole layers left at the last border.
+        Where layers were dealt to several GPUs: in all together.
         """
         limits = zip(self.budget.devices, judged.plan.devices, strict=True)
         spare = [limit.usable_bytes - plan.planned_bytes for limit, plan in limits if plan.planned_bytes]
         if judged.request in self._dealt_out:
-            spare = [self._left(judged) - self._layers_left]
+            spare = [self._left(judged)]
         if host:
             spare.append(-host_over_bytes(judged.plan, self.budget))
         return min(spare, default=0)
-
-    def ends(self, judged: Judged) -> None:
-        """The GPUs' border was found there: about as much will be left at the next one, since layers are whole."""
-        if judged.request in self._dealt_out and judged.fits_devices:
-            self._layers_left = self._left(judged)
 
     def cache_bytes(self, request: RequestedSettings) -> int:
         """The whole cache of a candidate, wherever it lies."""
@@ -201,37 +199,37 @@ class Evaluator:
 
         The engine's own split goes by free memory alone: it forgets compute buffers, and blocks without experts.
         """
+        if self._dealt_at != self._planner.compute.n_known:  # by what is known of buffers now
+            self._shared_out, self._rooms = {}, {}
         dealt = self._shared_out.get(request)
         if dealt is None:
             dealt = self._shared_out[request] = self._share_out(request)
             self._dealt_out.add(dealt)
+        self._dealt_at = self._planner.compute.n_known
         return dealt
 
     def dealt_without_buffers(self, request: RequestedSettings) -> RequestedSettings:
         """`request` with its layers dealt as if they and the cache alone took room: no buffer is worked out."""
-        settings = self._resolve(request)
-        layers = self._planner.bytes_by_layer(settings)[max(self.spec.n_layer_all + 1 - settings.n_gpu_layers, 0) :]
-        return self._dealt(request, settings, layers, [max(limit.usable_bytes, 0) for limit in self.budget.devices])
+        return self._dealt(request, self._limits)
 
     def _share_out(self, request: RequestedSettings) -> RequestedSettings:
         settings = self._resolve(request)
         whole = settings.n_gpu_layers > self.spec.n_layer_all
         experts = settings.n_cpu_moe > 0 or bool(settings.tensor_overrides)
         alike = request._replace(n_gpu_layers=whole, n_cpu_moe=experts, cpu_moe=None, tensor_overrides=())
-        layers = self._planner.bytes_by_layer(settings)[max(self.spec.n_layer_all + 1 - settings.n_gpu_layers, 0) :]
-        limits = [max(limit.usable_bytes, 0) for limit in self.budget.devices]
-        room = self._room.get((alike, self._used.get(alike, ())), limits)
-        dealt = self._dealt(request, settings, layers, room)
-        for _ in limits:
+        used_before, room = self._rooms.get(alike, ((), {}))
+        dealt = self._dealt(request, room.get(used_before, self._limits))
+        for _ in self._limits:
             # compute buffers hardly change with the number of layers, but a GPU without any needs none
             used = tuple(map(bool, dealt.tensor_split or ()))
-            if self._used.get(alike) == used:
+            if room and used == used_before:
                 break
-            if (alike, used) not in self._room:
+            if used not in room:
                 beside = self._planner.beside_layers(self._resolve(dealt))
-                self._room[alike, used] = [max(n - taken, 0) for n, taken in zip(limits, beside, strict=True)]
-            self._used[alike] = used
-            dealt = self._dealt(request, settings, layers, self._room[alike, used])
+                room[used] = tuple([max(n - taken, 0) for n, taken in zip(self._limits, beside, strict=True)])
+            used_before = used
+            self._rooms[alike] = used, room
+            dealt = self._dealt(request, room[used])
         return dealt
 
     def bytes_by_layer(self, request: RequestedSettings) -> Sequence[int]:
@@ -242,12 +240,14 @@ class Evaluator:
         """What the tensors of a block that a pattern finds take on a GPU."""
         return self._planner.matched_bytes(block, pattern)
 
-    def room_beside(self, judged: Judged) -> list[int]:
+    def room_beside(self, judged: Judged) -> tuple[int, ...]:
         """What each GPU has for layers when compute buffers and the backend take what they do in `judged`."""
-        return [
-            max(limit.usable_bytes - plan.planned_bytes + plan.weights_bytes + plan.cache_bytes, 0)
-            for limit, plan in zip(self.budget.devices, judged.plan.devices, strict=True)
-        ]
+        pairs = zip(self.budget.devices, judged.plan.devices, strict=True)
+        return tuple([max(limit.usable_bytes - plan.beside_layers_bytes, 0) for limit, plan in pairs])
+
+    def is_dealt(self, request: RequestedSettings) -> bool:
+        """Whether its layers were dealt to several GPUs by `share_out`."""
+        return request in self._dealt_out
 
     def split_anew(self, judged: Judged) -> tuple[float, ...] | None:
         """How layers that were dealt here are dealt by what buffers were found to leave; None where nobody dealt."""
@@ -255,19 +255,17 @@ class Evaluator:
 
     def dealt_anew(self, judged: Judged) -> RequestedSettings:
         """The same with its layers dealt by what buffers were found to leave."""
-        settings = self._resolve(judged.request)
-        layers = self._planner.bytes_by_layer(settings)[max(self.spec.n_layer_all + 1 - settings.n_gpu_layers, 0) :]
-        return self._dealt(judged.request, settings, layers, self.room_beside(judged))
+        return self._dealt(judged.request, self.room_beside(judged))
 
-    def _dealt(
-        self, request: RequestedSettings, settings: RunSettings, layers: Sequence[int], room: Sequence[int]
-    ) -> RequestedSettings:
-        from advisor.recommend.dealing import layer_counts  # only several GPUs need it
+    def _dealt(self, request: RequestedSettings, room: tuple[int, ...]) -> RequestedSettings:
+        if self._dealer is None:
+            from advisor.recommend.dealing import Dealer  # only several GPUs need it
 
-        counts = layer_counts(layers, room, self.read_rates)
-        if not any(counts):
+            self._dealer = Dealer(self.read_rates)
+        settings = self._resolve(request)
+        split = self._dealer.split(self._planner.layer_bytes(settings), room)
+        if not any(split):
             return request
-        split = tuple(map(float, counts))
         dealt = request._replace(tensor_split=split)
         self._resolved[dealt] = settings._replace(tensor_split=split)
         return dealt

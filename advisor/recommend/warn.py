@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.gguf_header.errors import excerpt
 from advisor.memory.engine_spec import EngineSpec
-from advisor.memory.plan import checkpoints_of_slot
+from advisor.memory.server import checkpoints_of_slot
 from advisor.memory.types import MemoryPlan
 from advisor.model.heads import HEADS_DERIVED
 from advisor.model.spec import ModelSpec

@@ -5,6 +5,7 @@ The constants stand in rules/speed.toml with their sources.
 """
 
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Any
 
 from advisor.ggml_types import BY_NAME
@@ -15,8 +16,10 @@ from advisor.model.spec import ModelSpec
 from advisor.records import NamedTuple
 from advisor.speed.constants import Constants, constants_of
 from advisor.speed.prefill import prefill_of
-from advisor.speed.reads import ModelFacts, attention_flops, cache_read_bytes, facts_of, hops_of
+from advisor.speed.reads import ModelFacts, Placed, attention_flops, cache_read_bytes, facts_of, hops_of
 from advisor.speed.types import Range, Speed, Turn
+
+_SECONDS = itemgetter(0)
 
 
 class Decode(NamedTuple):
@@ -43,7 +46,9 @@ class SpeedModel:
             from advisor.speed.measured import for_model  # only where something was measured
 
             self.constants = for_model(self.machine, spec, host.devices)
-        self._reads: dict[tuple[int, str, str, tuple[int, ...]], tuple[tuple[int, float], ...]] = {}
+        self._placed: dict[tuple[int, ...], Placed] = {}
+        self._decoded: dict[tuple[Placed, tuple[object, ...]], Decode] = {}
+        self._known_for = self.constants
 
     def share(self, other: "SpeedModel") -> None:
         """Share what was summed up of the same model's tensors."""
@@ -58,14 +63,17 @@ class SpeedModel:
     @property
     def read_rates(self) -> tuple[float, ...]:
         """Bytes per second that decoding gets out of each GPU's memory."""
-        return tuple(device.read_bytes_per_s for device in self.constants.devices)
+        return tuple([device.read_bytes_per_s for device in self.constants.devices])
 
     def predict(self, plan: MemoryPlan, turn: Turn, available_ram_bytes: int) -> Speed:
         """Speed of `plan` for `turn`; `available_ram_bytes` decides whether host weights stay in RAM."""
         depth = max(min(turn.depth_tokens, plan.settings.n_ctx_seq - turn.answer_tokens), 0)
-        decode = self.decode(plan, depth, available_ram_bytes)
-        cached = self.cache_reads(plan, depth + turn.prompt_tokens // 2)[HOST][0]
-        prefill = prefill_of(self._facts, self.constants, plan, turn.prompt_tokens, depth, cached, available_ram_bytes)
+        placed = self._placed_of(plan)
+        decode = self._decode(plan, placed, depth, available_ram_bytes)
+        cached = self._reads(plan, placed, depth + turn.prompt_tokens // 2)[HOST][0]
+        prefill = prefill_of(
+            self._facts, self.constants, plan, placed, turn.prompt_tokens, depth, cached, available_ram_bytes
+        )
         read_s, answer_s = turn.prompt_tokens * prefill.seconds, turn.answer_tokens * decode.seconds
         turn_spread = (read_s * prefill.spread + answer_s * decode.spread) / ((read_s + answer_s) or 1.0)
         return Speed(
@@ -85,8 +93,25 @@ class SpeedModel:
 
     def decode(self, plan: MemoryPlan, depth: int, available_ram_bytes: int) -> Decode:
         """One token with `depth` tokens in the cache."""
+        return self._decode(plan, self._placed_of(plan), depth, available_ram_bytes)
+
+    def _decode(self, plan: MemoryPlan, placed: Placed, depth: int, available_ram_bytes: int) -> Decode:
+        settings, on_host = plan.settings, plan.host
+        missing = on_host.weights_bytes + on_host.cache_bytes - available_ram_bytes
+        if self.constants.measured is not None:  # attention on the host then goes by the cells of the whole cache
+            return self._decode_anew(plan, placed, depth, missing)
+        key = (depth, settings.cache_type_k, settings.cache_type_v, settings.kv_offload, settings.n_cpu_moe,
+               plan.flash_attn, plan.host_expert_blocks, plan.read_device_bytes, plan.read_host_bytes,
+               missing > 0 and (missing, on_host.weights_bytes))  # fmt: skip
+        known = self._decoded.get((placed, key))
+        if known is None:
+            known = self._decoded[placed, key] = self._decode_anew(plan, placed, depth, missing)
+        return known
+
+    def _decode_anew(self, plan: MemoryPlan, placed: Placed, depth: int, missing: int) -> Decode:
+        """`missing`: bytes of the host's part that do not stay in RAM."""
         constants, settings = self.constants, plan.settings
-        reads = self.cache_reads(plan, depth)
+        reads = self._reads(plan, placed, depth)
         cache_factor = 1.0 if plan.flash_attn else constants.no_flash_factor
         if BY_NAME[settings.cache_type_k.lower()].is_quantized:
             cache_factor *= constants.quantized_cache_factor
@@ -99,7 +124,7 @@ class SpeedModel:
             reading = n_bytes / device.read_bytes_per_s
             attending = cache / (cache_factor * device.cache_bytes_per_s)
             attending = max(attending, latent / (constants.latent_flops_factor * device.flops))
-            steps = device.step_seconds * self._steps(plan, index, device.extra_steps)
+            steps = device.step_seconds * self._steps(placed, index, device.extra_steps)
             if device.slow_expert_types:
                 steps += device.slow_expert_seconds * self._slow_stacks(plan, index, device.slow_expert_types)
             bound = "compute" if steps > reading + attending else "gpu bandwidth"
@@ -110,20 +135,19 @@ class SpeedModel:
             host = constants.host
             seconds = plan.read_host_bytes / host.read_bytes_per_s + host.vocabulary_seconds
             seconds += self._attending_on_host(plan, depth, reads[HOST][0], cache_factor)
-            seconds += host.step_seconds * self._steps(plan, HOST, host.extra_steps)
+            seconds += host.step_seconds * self._steps(placed, HOST, host.extra_steps)
             parts.append((seconds * host.decode_factor, host.spread, "ram bandwidth"))
             confidences.append(host.confidence)
-            missing = plan.host.weights_bytes + plan.host.cache_bytes - available_ram_bytes
             if missing > 0:
                 parts.append((self._disk_seconds(plan, missing), host.disk_spread, "disk"))
                 confidences.append("low")
         if not parts:
             return Decode(1e-9, 0.5, "compute", "low")
-        parts.append((hops_of(plan) * constants.hop_seconds, 0.5, parts[-1][2]))
-        total = sum(part[0] for part in parts)
-        confidence = next((word for word in ("low", "formula") if word in confidences), "calibrated")
-        spread = sum(part[0] * part[1] for part in parts) / total
-        return Decode(total, spread, max(parts, key=lambda part: part[0])[2], confidence)
+        parts.append((hops_of(placed, plan) * constants.hop_seconds, 0.5, parts[-1][2]))
+        total = sum([part[0] for part in parts])
+        confidence = "low" if "low" in confidences else "formula" if "formula" in confidences else "calibrated"
+        spread = sum([part[0] * part[1] for part in parts]) / total
+        return Decode(total, spread, max(parts, key=_SECONDS)[2], confidence)
 
     def _attending_on_host(self, plan: MemoryPlan, depth: int, cache_bytes: int, cache_factor: float) -> float:
         """Seconds of attention over `cache_bytes` of cache in system memory."""
@@ -135,14 +159,26 @@ class SpeedModel:
         computing = host_attention_seconds(self._spec, host.times.heads, plan, depth, measured)
         return max(cache_bytes / host.cache_bytes_per_s, computing)
 
-    def _steps(self, plan: MemoryPlan, index: int, extra: float) -> float:
+    def _placed_of(self, plan: MemoryPlan) -> Placed:
+        if self._known_for is not self.constants:
+            self._placed, self._decoded, self._known_for = {}, {}, self.constants
+        known = self._placed.get(plan.placement)
+        if known is None:
+            known = Placed(plan.placement, self._facts.blocks, len(self.constants.devices))
+            self._placed[plan.placement] = known
+        return known
+
+    def _steps(self, placed: Placed, index: int, extra: float) -> float:
         """Steps of the blocks on a device: one a block, `extra` more for experts and for a recurrent state."""
-        blocks, steps = self._facts.blocks, 0.0
-        for place, kind, count in blocks.counts(plan.placement):
-            if place == index:
-                layer = blocks.kinds[kind]
-                steps += count * (1 + extra * (layer.n_ff_expert > 0) + extra * (layer.recurrent_state > 0))
-        return steps
+        known = placed.steps.get((index, extra))
+        if known is None:
+            known, kinds = 0.0, self._facts.blocks.kinds
+            for place, kind, count in placed.counts:
+                if place == index:
+                    layer = kinds[kind]
+                    known += count * (1 + extra * (layer.n_ff_expert > 0) + extra * (layer.recurrent_state > 0))
+            placed.steps[index, extra] = known
+        return known
 
     def _slow_stacks(self, plan: MemoryPlan, index: int, types: tuple[str, ...]) -> int:
         return sum(
@@ -153,20 +189,22 @@ class SpeedModel:
 
     def cache_reads(self, plan: MemoryPlan, depth: int) -> tuple[tuple[int, float], ...]:
         """Cache bytes read per token at `depth` and arithmetic over latent ones: per device, the host last."""
+        return self._reads(plan, self._placed_of(plan), depth)
+
+    def _reads(self, plan: MemoryPlan, placed: Placed, depth: int) -> tuple[tuple[int, float], ...]:
         settings = plan.settings
-        key = (depth, settings.cache_type_k, settings.cache_type_v, plan.placement if settings.kv_offload else ())
-        known = self._reads.get(key)
+        key = (depth, settings.cache_type_k, settings.cache_type_v, settings.kv_offload)
+        known = placed.reads.get(key)
         if known is None:
-            n_bytes = [0] * (len(self.constants.devices) + 1)
+            n_bytes = [0] * len(placed.shares)
             flops = [0.0] * len(n_bytes)
-            blocks = self._facts.blocks
-            for place, kind, count in blocks.counts(plan.placement):
-                layer = blocks.kinds[kind]
+            for place, kind, count in placed.counts:
+                layer = self._facts.blocks.kinds[kind]
                 at = place if settings.kv_offload else HOST
                 n_bytes[at] += count * cache_read_bytes(layer, settings, depth)
                 if layer.attention == "latent":
                     flops[at] += count * attention_flops(layer, depth)
-            known = self._reads[key] = tuple(zip(n_bytes, flops, strict=True))
+            known = placed.reads[key] = tuple(zip(n_bytes, flops, strict=True))
         return known
 
     def _disk_seconds(self, plan: MemoryPlan, missing: int) -> float:

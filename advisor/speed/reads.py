@@ -1,5 +1,7 @@
 """What one token costs besides its weights: the cache it reads, the steps of each block, attention's arithmetic."""
 
+from operator import ne
+
 from advisor.ggml_types import BY_NAME, GGML_TYPES, row_bytes
 from advisor.memory.placement import HOST
 from advisor.memory.types import MemoryPlan
@@ -7,6 +9,30 @@ from advisor.model.alike import Alike
 from advisor.model.spec import LayerSpec, ModelSpec
 from advisor.records import NamedTuple
 from advisor.settings import RunSettings
+
+
+class Work(NamedTuple):
+    """A prompt: what lies where, as shares of the model, and one token's attention in FLOP; the host last."""
+
+    dense: tuple[float, ...]
+    experts: tuple[float, ...]
+    attention: tuple[float, ...]
+
+
+class Placed:
+    """What speed needs of a placement; what also depends on more is kept beside it, by that."""
+
+    def __init__(self, placement: tuple[int, ...], blocks: Alike, n_devices: int) -> None:
+        self.counts = blocks.counts(placement)  # (place, number of a kind, how many blocks)
+        self.changes: int = sum(map(ne, placement, placement[1:]))  # neighbours on two devices
+        self.n_on_devices = sum([place != HOST for place in placement[:-1]])
+        blocks_of = [0] * (n_devices + 1)
+        for place, _, count in self.counts:
+            blocks_of[place] += count
+        self.shares = tuple([count / len(blocks.of_layer) for count in blocks_of])  # of the blocks; the host last
+        self.steps: dict[tuple[int, float], float] = {}
+        self.reads: dict[tuple[int, str, str, bool], tuple[tuple[int, float], ...]] = {}
+        self.work: dict[tuple[int, bool, int], Work] = {}
 
 
 class ModelFacts(NamedTuple):
@@ -74,10 +100,7 @@ def attention_flops(layer: LayerSpec, depth_tokens: int) -> float:
     return 2.0 * layer.n_head * (layer.head_size_k + layer.head_size_v) * cells_of(layer, depth_tokens)
 
 
-def hops_of(plan: MemoryPlan) -> int:
+def hops_of(placed: Placed, plan: MemoryPlan) -> int:
     """How often one token's activations go from one device to another or to the CPU and back."""
-    changes = sum(a != b for a, b in zip(plan.placement, plan.placement[1:], strict=False))
-    hops = changes + 2 * plan.host_expert_blocks
-    if not plan.settings.kv_offload:
-        hops += 2 * sum(place != HOST for place in plan.placement[:-1])
-    return hops
+    hops = placed.changes + 2 * plan.host_expert_blocks
+    return hops if plan.settings.kv_offload else hops + 2 * placed.n_on_devices

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from advisor.host import HostSnapshot
 from advisor.memory.engine_spec import EngineSpec
-from advisor.memory.plan import checkpoints_of_slot
+from advisor.memory.server import checkpoints_of_slot
 from advisor.recommend.budget import Budget, server_caches
 from advisor.recommend.recommendation import Note, Recommendation
 from advisor.together.shares import load_of, spare_ram, total

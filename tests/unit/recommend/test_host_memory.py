@@ -9,7 +9,7 @@ import pytest
 from advisor.cli.main import main
 from advisor.cli.recommend import command
 from advisor.host import Ram
-from advisor.memory.plan import checkpoints_of_slot
+from advisor.memory.server import checkpoints_of_slot
 from advisor.recommend.budget import ServerCaches, host_over_bytes, make_budget, server_caches
 from tests.tools.cells import DATA, engine
 from tests.tools.machines import advise, evaluator, machine, policy

@@ -8,7 +8,7 @@ import pytest
 
 from advisor.errors import UsageError
 from advisor.llama_flags import parse_command
-from advisor.memory.plan import checkpoints_of_slot
+from advisor.memory.server import checkpoints_of_slot
 from advisor.outputs.command import command_line, server_options
 from advisor.recommend.budget import server_caches
 from advisor.recommend.search import Search, Wishes
