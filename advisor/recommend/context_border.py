@@ -38,6 +38,7 @@ def context_border(
         everywhere,
         None if near_n_ctx is None else near_n_ctx // step,
         loosely=reach is not None,
+        contexts=True,
         enough=enough if least_cost < float("inf") else None,
     )
     return border._replace(high=high // step)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from advisor.recommend.evaluate import Evaluator, Judged
+from advisor.recommend.packing import Packing
 from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings
 
@@ -10,6 +11,7 @@ Make = Callable[[int], RequestedSettings]
 Good = Callable[[Judged], bool]
 
 _GUESSES = 6  # exact plans at sketched borders before plain halving
+_TRIES = 3  # plans after which a context longer than it need be is long enough
 _STEPS = 16  # from a first guess to the second
 _AROUND = 32  # but no further than this share of it
 _HALVING = 8  # every eighth sketch halves what is left, should need not grow evenly
@@ -30,35 +32,39 @@ class Border(NamedTuple):
 
 def sketch_border(
     evaluator: Evaluator, make: Make, low: int, high: int, good: Good, near: int | None = None, *,
-    loosely: bool = False, look: Callable[[RequestedSettings], Judged] | None = None,
-    enough: Callable[[Judged, int], bool] | None = None,
+    loosely: bool = False, contexts: bool = False, look: Callable[[RequestedSettings], Judged] | None = None,
+    enough: Callable[[Judged, int], bool] | None = None, bare: Make | None = None,
 ) -> Border:  # fmt: skip
     """The largest good i by sketches; good must be monotone in i. Where nothing is good the border is `low`.
 
     Need grows almost evenly with i, so what is spare at two of them says where it ends. `near`: where to look first.
+    `contexts`: every i is a context of the same candidate. `bare`: as make, where layers are not dealt to GPUs yet.
     `loosely`: a good i close to where it should end will do. `look`: what is looked at in place of sketches. `enough`:
     whether it does not matter where the border lies, by what is good so far and the most that may be.
     """
     look = look or evaluator.sketch
     index, top = low - 1, high + 1  # known to be good, known not to be
     judged: Judged | None = None
-    over: Judged | None = None
     seen: list[tuple[int, int]] = []  # (i, bytes to spare)
+    packing = Packing(evaluator, contexts=contexts, bare=bare)
     looks = beyond = 0
     while index + 1 < top:
         halve = looks % _HALVING == 0 and index >= low and top <= high
-        at = _crossing(seen) if len(seen) > 1 and not halve else None
+        at = None if halve else packing.crossing(max(index, low), min(top, high + 1), host=good is everywhere)
+        packed = at is not None
+        if at is None and len(seen) > 1 and not halve:
+            at = _crossing(seen)
         if loosely and judged is not None:
             reach = index + (index >> _LOOSE)
-            if top - 1 <= reach or (at is not None and index < at <= reach):
+            if top - 1 <= reach or (at is not None and (index < at or packed) and at <= reach):
                 break
         if at is None:
             at = (index + top) // 2 if near is None or looks > 1 else near
             if near is not None and looks == 1:
                 at += max(min((high - low) // _STEPS, at // _AROUND), 1) * (1 if index >= low else -1)
-        elif (low <= index and at <= index) or (top <= at and top <= high):
+        elif (low <= index and at <= index) or (top <= at + packed and top <= high):
             # what is left of whole layers is more or less than it was at the last border
-            step = max(at // _AROUND, 1) << beyond
+            step = 1 << 4 * beyond if packed else max(at // _AROUND, 1) << beyond
             beyond += 1
             at = min(index + step, (index + top) // 2) if at <= index else max(top - step, (index + top) // 2)
         at = min(max(at, index + 1), top - 1)
@@ -67,15 +73,14 @@ def sketch_border(
         if good(tried):
             index, judged = at, tried
         else:
-            top, over = at, tried
+            top = at
         if enough is not None and judged is not None and index + 1 < top and enough(judged, top - 1):
             return Border(make, low, high, index, judged, top - 1)
         if tried.plan.refused is None:
+            packing.add(at, tried)
             seen.append((at, evaluator.spare(tried, host=good is everywhere)))
     if judged is None:
         index, judged = low, look(make(low))
-    if over is not None and not over.fits_devices:
-        evaluator.ends(judged)
     return Border(make, low, high, index, judged)
 
 
@@ -99,7 +104,8 @@ def _crossing(seen: list[tuple[int, int]]) -> int | None:
 def settle(evaluator: Evaluator, border: Border, good: Good, loose_from: int | None = None) -> Judged | None:
     """The exact candidate at the border, None when not even the lowest is good.
 
-    From `loose_from` on one that is as close to it as a loose border will do.
+    From `loose_from` on one that is as close to it as a loose border will do, or as a few plans come to it: buffers may
+    take leaps.
     """
     low, high, index, make = border.low, border.high, border.at, border.make
     best: Judged | None = None
@@ -111,7 +117,7 @@ def settle(evaluator: Evaluator, border: Border, good: Good, loose_from: int | N
                 break
         else:
             high = index - 1
-        if low > high:
+        if low > high or (best is not None and loose_from is not None and low > loose_from and tries >= _TRIES):
             break
         if tries < _GUESSES:  # what was judged makes the sketches beside it better
             known = index

@@ -10,6 +10,8 @@ from advisor.recommend.words import on
 from advisor.records import NamedTuple
 from advisor.settings import RequestedSettings, TensorOverride
 
+_LOOSE = 8  # steps that the longest context over several GPUs, which is found loosely, may be short
+
 
 class Step(NamedTuple):
     """One step that does not fit; `place` is where it lacks most."""
@@ -53,7 +55,11 @@ def _context(search: Search, chosen: Judged, request: RequestedSettings) -> Step
         n_ctx = longest.plan.settings.n_ctx if longest is not None else n_ctx
         if n_ctx >= search.ceiling:
             return None
-        tried = search.judge(request._replace(n_ctx=min(n_ctx + search.step, search.ceiling)))
+        for _ in range(_LOOSE):
+            tried = search.judge(request._replace(n_ctx=min(n_ctx + search.step, search.ceiling)))
+            n_ctx = tried.plan.settings.n_ctx
+            if not tried.fits or n_ctx >= search.ceiling:
+                break
     context, values = context_of(tried)
     if tried.request.tensor_split != chosen.request.tensor_split:
         context += ", however the layers are dealt,"

@@ -33,6 +33,8 @@ def with_their_experts(search: Search, best: Judged, least: float) -> list[Judge
                 if judged is not None:
                     found.append(judged)
                     least = search.cost(judged)
+                elif search.far_apart:
+                    break  # where context counts a micro-batch brings little
     return found
 
 
@@ -81,7 +83,9 @@ def _at(search: Search, chain: Chain, n_ctx: int, longer: int, most: int, least:
     best = None
     while n_ctx <= longer:
         here = chain._replace(base=chain.base._replace(n_ctx=n_ctx))
-        border = sketch_border(search.evaluator, _shared(search, here), chain.low, most, on_devices, most)
+        border = sketch_border(
+            search.evaluator, _shared(search, here), chain.low, most, on_devices, most, bare=here.make
+        )
         if not border.judged.fits_devices:
             return best
         most = border.at

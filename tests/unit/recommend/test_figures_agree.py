@@ -118,7 +118,7 @@ def test_the_longest_context_is_the_tables_or_is_not_called_so():
     answer, _, _ = tell("gpt-oss-20b", machine(8, 8), "quality")
     longest = max(row.max_n_ctx or 0 for row in answer.contexts.rows)
     (other,) = [other for other in answer.alternatives if "context" in other.label]
-    assert answer.chosen.plan.settings.n_ctx < other.judged.plan.settings.n_ctx < longest
+    assert answer.chosen.plan.settings.n_ctx < other.judged.plan.settings.n_ctx != longest
     assert other.label == "longer context"
     assert other.why.startswith("all 25 layers on 2 GPUs, experts of ")  # others than in the table
 

@@ -56,13 +56,13 @@ def test_a_target_that_cannot_say_it_gets_whole_blocks():
     assert judge.speed(parts, turn).turn_seconds.value <= judge.speed(whole, turn).turn_seconds.value
 
 
-@pytest.mark.parametrize(("model", "sizes"), [("qwen3moe-30b", (12,)), ("gpt-oss-20b", (8,)), ("mixtral", (12, 8))])
+@pytest.mark.parametrize(("model", "sizes"), [("qwen3moe-30b", (12,)), ("gpt-oss-20b", (8,)), ("mixtral", (10, 8))])
 def test_the_need_is_that_of_the_whole_graph(model, sizes):
     judge, best = chosen(model, sizes)
     settings = best.plan.settings
     assert settings.tensor_overrides
     compute = judge._planner.compute
-    placement, overrides, _ = judge._planner._place(settings)
+    placement, overrides, *_ = judge._planner._place(settings)
     graph, where = compute.values(settings, placement, overrides)
     exact = compute_bytes(compute.graph, graph, where, judge._planner._backends, full=True)
     assert [device.compute.value for device in best.plan.devices] == [exact[i] for i in range(len(sizes))]

@@ -44,8 +44,8 @@ class Steps:
     def judge(self, request: RequestedSettings) -> Judged:
         return self._judged(request, self.needs[request.n_ctx or 0])
 
-    def ends(self, judged: Judged) -> None:
-        """One device: nothing is dealt."""
+    def is_dealt(self, request: RequestedSettings) -> bool:
+        return False
 
     def split_anew(self, judged: Judged) -> None:
         """Nor is it here."""
