@@ -8,6 +8,7 @@ than its weights and cache alone allow in that room.
 from collections.abc import Callable
 from heapq import heappush, heapreplace
 
+from advisor.recommend.budget import host_over_bytes
 from advisor.recommend.search import Search
 from advisor.recommend.traded import Group, Trade
 
@@ -24,6 +25,7 @@ class Between:
         """`far`: contexts are so far apart that weights and cache say more than a span's ends."""
         self._search, self._reach, self._ceiling, self._far = search, reach, ceiling, far
         self._known_seconds: dict[tuple[Group, int], float] = {}
+        self._lows: dict[tuple[str, str], int] = {}
         self._known_bytes: dict[tuple[tuple[str, str], int], tuple[int, int]] = {}
 
     def alone(self, group: Group, enough: float) -> float:
@@ -32,7 +34,7 @@ class Between:
             return 0.0
         room = sum([limit.usable_bytes for limit in self._search.evaluator.budget.devices])
         chain = self._search.chain(group.pair, self._search.floor, group.n_ubatch)
-        return self._in_pieces(chain.low, chain.high, group, lambda _: room, self._ceiling, enough)[0]
+        return self._in_pieces(self.lowest(group), chain.high, group, lambda _: room, self._ceiling, enough)[0]
 
     def least(self, low: Trade | None, high: Trade, group: Group, enough: float) -> tuple[float, int]:
         """(a bound, the part where it is): no part of `group` between two of its cache type costs less.
@@ -41,7 +43,7 @@ class Between:
         the GPUs on, where their memory ends the upper one.
         """
         if low is None:
-            first = self._lowest(group)
+            first = self.lowest(group)
             least, _ = self._by_bytes(first, high, group, self._ceiling, enough)
             return least, self._likely(first, high, group) if least < enough else first
         rises = low.by_host and high.by_host  # more on the GPUs leaves more of system memory
@@ -89,11 +91,22 @@ class Between:
         longest = (trade.n_ctx == trade.longest or trade.open) and trade.longest < self._reach
         return trade.border.judged.fits and longest and not trade.by_host
 
+    def lowest(self, group: Group) -> int:
+        """The least on the GPUs that leaves what is not there room in system memory."""
+        known = self._lows.get(group.pair)
+        if known is None:
+            evaluator = self._search.evaluator
+            chain = self._search.chain(group.pair, self._search.floor, None)
+            low, high = chain.low, chain.high
+            while low < high:
+                middle = (low + high) // 2 if low > chain.low else low  # mostly there is room for all
+                over = host_over_bytes(evaluator.least(chain.make(middle)).plan, evaluator.budget) > 0
+                low, high = (middle + 1, high) if over else (low, middle)
+            known = self._lows[group.pair] = low
+        return known
+
     def _used(self, trade: Trade) -> int:
         return sum([device.weights_bytes + device.cache_bytes for device in trade.border.judged.plan.devices])
-
-    def _lowest(self, group: Group) -> int:
-        return self._search.chain(group.pair, self._search.floor, None).low
 
     def _by_bytes(self, first: int, high: Trade, group: Group, most_n_ctx: int, enough: float) -> tuple[float, int]:
         """The same by weights and cache, and where; 0 in the middle where the GPUs' memory does not end the upper one.
@@ -144,7 +157,7 @@ class Between:
 
     def part_with(self, n_ctx: int, trade: Trade) -> int:
         """About the part that has that context: with as many bytes of weights and cache as a trade."""
-        used, (low, high) = self._used(trade), (self._lowest(trade.group), trade.part)
+        used, (low, high) = self._used(trade), (self.lowest(trade.group), trade.part)
         while low < high:
             middle = (low + high + 1) // 2
             fills = self._filling(trade.group.pair, middle, lambda _: used) >= n_ctx
@@ -189,7 +202,7 @@ class Between:
         known = self._known_bytes.get((pair, part))
         if known is None:
             known = self._known_bytes[pair, part] = (
-                self._bytes(pair, part, shortest), self._bytes(pair, part, longest),
+                self.bytes_of(pair, part, shortest), self.bytes_of(pair, part, longest),
             )  # fmt: skip
         few, many = known
         if many <= room(longest):
@@ -206,6 +219,6 @@ class Between:
             low, high = (middle, high) if fits else (low, middle)
         return high
 
-    def _bytes(self, pair: tuple[str, str], part: int, n_ctx: int) -> int:
+    def bytes_of(self, pair: tuple[str, str], part: int, n_ctx: int) -> int:
         """Weights and cache of a part on all GPUs."""
         return sum(self._search.evaluator.bytes_by_layer(self._search.chain(pair, n_ctx, None).make(part)))

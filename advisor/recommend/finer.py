@@ -38,6 +38,7 @@ def last_looks(
     for one in near:
         found += _smaller_batch(search, one, min([least, *map(search.cost, found)]))
     found += _usual_batch(search, best, min([least, *map(search.cost, found)]))
+    found += _one_more(search, best, min([least, *map(search.cost, found)]))
     found += _larger_batches(search, best, min([least, *map(search.cost, found)]))
     return [*found, *_longer(search, best, min([least, *map(search.cost, found)]))]
 
@@ -71,10 +72,14 @@ def _larger_batches(search: Search, best: Judged, least: float) -> list[Judged]:
         if n_ubatch <= best.plan.settings.n_ubatch:
             continue
         chain, _ = _part_of(search, best, n_ubatch)
-        for part in range(at or 0, max((at or 0) - _FEWER_PARTS, chain.low) - 1, -1):
-            request = search.shared(chain.make(part))
-            if search.cost(search.evaluator.least(request)) >= WORTH * least:
+        longest = best.plan.settings.n_ctx >= search.unasked  # else memory ends it, and larger buffers take something
+        first = (at or 0) - (not longest)
+        for part in range(first, max(first - _FEWER_PARTS, chain.low) - 1, -1):
+            asked = chain.make(part)
+            ideal = search.evaluator.dealt_without_buffers(asked) if search.unequal else asked
+            if search.cost(search.evaluator.least(ideal)) >= WORTH * least:
                 break
+            request = search.shared(asked)
             judged = search.evaluator.judge(request) if _may_fit(search, request) else None
             deals = request.tensor_split is not None and search.wishes.pinned.tensor_split is None
             if judged is not None and not judged.fits and deals:
@@ -84,6 +89,18 @@ def _larger_batches(search: Search, best: Judged, least: float) -> list[Judged]:
                 least = min(least, search.cost(judged))
                 break
     return found
+
+
+def _one_more(search: Search, best: Judged, least: float) -> list[Judged]:
+    """For the sake of context, where few parts are sketched: one more on the GPUs, should its sketch be wrong."""
+    chain, at = _part_of(search, best, best.request.n_ubatch)
+    if not search.intent.least_tokens_per_s or at is None or at >= chain.high:
+        return []
+    request = search.shared(chain.make(at + 1))
+    if search.cost(search.evaluator.least(request)) >= WORTH * least or not _may_fit(search, request):
+        return []
+    judged = search.evaluator.judge(request)
+    return [judged] if judged.fits else []
 
 
 def _longer(search: Search, best: Judged, least: float) -> list[Judged]:

@@ -211,15 +211,21 @@ class Search:
             self._chain = chain_of(self.spec, base, self.wishes.pinned, self._kinds)
         return self._chain._replace(base=base)
 
-    def split(self, pair: tuple[str, str], n_ctx: int, n_ubatch: int | None, near: int | None = None) -> Border | None:
-        """As much as possible on the GPUs at this context: experts leave first, then whole layers."""
+    def split(
+        self, pair: tuple[str, str], n_ctx: int, n_ubatch: int | None, near: int | None = None, low: int = 0
+    ) -> Border | None:
+        """As much as possible on the GPUs at this context: experts leave first, then whole layers.
+
+        None where not even the part `low` fits, or the least.
+        """
         chain = self.chain(pair, n_ctx, n_ubatch)
-        if not self.may_fit(chain.make(chain.low), host=False):
-            return None
+        low = max(low, chain.low)
         high = self._most_that_may_fit(pair, n_ctx)
+        if low > high or not self.may_fit(chain.make(low), host=False):
+            return None
         border = sketch_border(
-            self.evaluator, lambda index: self.shared(chain.make(index)), chain.low, high, on_devices,
-            high if near is None else near,
+            self.evaluator, lambda index: self.shared(chain.make(index)), low, high, on_devices,
+            high if near is None else near, bare=chain.make,
         )  # fmt: skip
         return border if border.judged.fits_devices else None
 
@@ -247,8 +253,13 @@ class Search:
                 found.setdefault(judged.request, judged)
 
         best, full = float("inf"), False
+        better = known_cost < float("inf") and not whatever
         for pair in self.cache_pairs():
-            whole = everything_on_gpu(self, pair) if whole_may_gain(self, pair, found, best) else None
+            below = min(best if self.far_apart else float("inf"), known_cost if better else float("inf"))
+            if self.unequal:  # dealt otherwise it may cost less
+                below = float("inf")
+            may_gain = whole_may_gain(self, pair, found, best)
+            whole = everything_on_gpu(self, pair, below=below) if may_gain else None
             if whole is not None and whole.fits:
                 keep(whole)
                 best = min(best, self.cost(whole))
@@ -259,7 +270,6 @@ class Search:
         for whole in smaller_wholes(self, list(found.values()), best) if not full else ():
             keep(whole)
             best = min(best, self.cost(whole))
-        better = known_cost < float("inf") and not whatever
         if not full and self.evaluator.host.devices:
             from advisor.recommend.trade import Trades  # it searches on with this
 

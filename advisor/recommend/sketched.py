@@ -45,6 +45,7 @@ class Sketches:
             self._floor = self._wished = self._ceiling = pinned or search.spec.n_ctx_train
         self._reach = min(self._ceiling, max(_REACH * self._wished - search.step, self._floor))
         self._far = search.far_apart and self._floor < self._ceiling
+        self._by_context = self._far or (search.intent.least_tokens_per_s > 0.0 and self._floor < self._ceiling)
         self._bounds = Between(search, self._reach, self._ceiling, far=self._far)
 
     def _push(self, cost: float, item: Item) -> None:
@@ -53,7 +54,7 @@ class Sketches:
 
     def _expand(self, item: Group | Span, least: float) -> None:
         if isinstance(item, Group):
-            if item not in self._begun and not self._put_off(item, least):
+            if item not in self._begun and not self._not_yet(item, least) and not self._put_off(item, least):
                 self._begin(item)
             return
         low, high, middle, group = item
@@ -120,8 +121,10 @@ class Sketches:
 
     def _lowest_with_flash(self, top: Trade, group: Group) -> None:
         """Flash attention may come back when no block with attention lies on a GPU."""
-        if not top.border.judged.plan.flash_attn and self._search.base.flash_attn != "off":
-            self._sketch(group, self._search.chain(group.pair, self._floor, group.n_ubatch).low, self._wished)
+        low = self._search.chain(group.pair, self._floor, group.n_ubatch).low
+        flash = top.border.judged.plan.flash_attn or self._search.base.flash_attn == "off"
+        if not flash and self._bounds.lowest(group) <= low:
+            self._sketch(group, low, self._wished)
 
     def _sketch(self, group: Group, part: int, near_n_ctx: int, *, whole: bool = False) -> Trade:
         """The trade of a part, which counts as one where it fits; `whole`: with its context, whatever it costs."""
@@ -173,6 +176,10 @@ class Sketches:
         return not beyond.fits and beyond.fits_devices
 
     def _batches(self) -> list[int]:
+        """Micro-batches that are sketched for every part: none where context counts for more than how fast it is."""
+        return [] if self._by_context else self._other_batches()
+
+    def _other_batches(self) -> list[int]:
         """Micro-batches to try beside the usual one."""
         batches = self._search.larger_batches
         if self._search.intent.least_tokens_per_s and self._search.wishes.pinned.n_ubatch is None:
@@ -187,6 +194,15 @@ class Sketches:
         for n_ubatch in self._batches():
             fastest = min(self._bounds.seconds(trade, n_ubatch) for trade in (bottom, top))
             self._push(fastest * longest, Group(top.group.pair, n_ubatch))
+
+    def _not_yet(self, group: Group, least: float) -> bool:
+        """Whether what a cache type costs at least was worked out only now, and is more than nothing."""
+        if least or group.n_ubatch is not None or not (self._begun or self._best < float("inf")):
+            return False
+        bound = self._bounds.alone(Group(group.pair, max(self._other_batches(), default=None)), WORTH * self._best)
+        if bound:
+            self._push(bound, group)
+        return bound > 0.0
 
     def _put_off(self, group: Group, least: float) -> bool:
         """Whether a larger micro-batch costs more than was thought, by what is known now of the usual one.

@@ -2,8 +2,9 @@
 
 from heapq import heapify, heappop
 
+from advisor.recommend.batches import Batches, cost_of
 from advisor.recommend.evaluate import ROUGHLY, Judged
-from advisor.recommend.sketched import CLOSE, NEARLY, Sketches
+from advisor.recommend.sketched import CLOSE, NEARLY
 from advisor.recommend.solve import Border, everywhere, settle, sketch_border
 from advisor.recommend.traded import Group, Trade, group_of
 from advisor.recommend.wholes import WORTH
@@ -11,11 +12,14 @@ from advisor.recommend.wholes import WORTH
 _ALMOST = 0.95  # an alternative may be dearer by so much than the best of its cache type
 _BELOW = 6  # parts that are planned exactly below a sketch that was too good, where the context is fixed
 _MORE = 6  # sketches for an alternative that was not met on the way
+_DEALT = 2  # blocks more may make up for how layers are dealt
+_NEAR = 1.05  # times the best drawn: so much may single tensors of experts gain
+_FILLED = 0.98  # and by that are others worth an exact plan
 _OPENED = 3  # and for the longest context of what was left open
 _LOOKS = 3  # how often one cache type and micro-batch are sketched, each time beside more that is exact
 
 
-class Trades(Sketches):
+class Trades(Batches):
     """What is worth an exact plan among them."""
 
     def settled(self, known_cost: float, *, only_better: bool = False) -> list[Judged]:
@@ -26,22 +30,36 @@ class Trades(Sketches):
         """
         self._best = known_cost
         found: list[Judged] = []
-        for pair in self._search.cache_pairs():
-            largest = Group(pair, max(self._batches(), default=None))
-            self._push(self._bounds.alone(largest, WORTH * self._best), Group(pair, None))
+        for pair in self._search.cache_pairs()[::-1]:  # the smallest is the longest
+            self._push(0.0, Group(pair, None))
+        self._until_one_is_cheapest()
+        self._beside_best()
         while self._open and self._open[0][0] < self._best:
-            cost, _, item = heappop(self._open)
-            if isinstance(item, Trade) and item.open:
-                self._sketch(item.group, item.part, item.n_ctx, whole=True)
-            elif isinstance(item, Trade):
-                found += self._settle(item)
-            elif cost < WORTH * self._best:
-                self._expand(item, cost)
-        for pair in self._search.cache_pairs():
-            found += self._doubted(pair)
+            found += self._next()
+        for group in self._to_doubt():
+            found += self._doubted(group)
         for trade in self._worth_settling() if found or not only_better else ():
             found += self._alternative(trade)
         return found
+
+    def _until_one_is_cheapest(self) -> None:
+        """Look into what is open until a trade costs less than anything else may."""
+        while self._open and self._open[0][0] < self._best:
+            item = self._open[0][2]
+            if isinstance(item, Trade) and not item.open:
+                return
+            self._next()
+
+    def _next(self) -> list[Judged]:
+        """Look into what may be the cheapest: the exact candidates found."""
+        cost, _, item = heappop(self._open)
+        if isinstance(item, Trade) and item.open:
+            self._sketch(item.group, item.part, item.n_ctx, whole=True)
+        elif isinstance(item, Trade):
+            return self._settle(item)
+        elif cost < WORTH * self._best:
+            self._expand(item, cost)
+        return []
 
     def _settle(self, trade: Trade) -> list[Judged]:
         """The exact candidate of a trade. Where the sketch was far off the whole group is sketched anew."""
@@ -51,7 +69,8 @@ class Trades(Sketches):
         self._done.add(key)
         make, low, high, at, _, _ = trade.border
         border = sketch_border(self._evaluator, make, low, high, everywhere, at) if low < high else trade.border
-        judged = settle(self._evaluator, border, everywhere)
+        several = len(self._evaluator.budget.devices) > 1
+        judged = settle(self._evaluator, border, everywhere, self._wished // self._search.step if several else None)
         if judged is None and self._floor == self._ceiling:
             judged = self._below(trade)
         cost = self._search.cost(judged) if judged is not None else float("inf")
@@ -94,40 +113,53 @@ class Trades(Sketches):
         make, low, _, at, _, _ = trade.border
         if (trade.group, trade.part) in self._done:
             return []
-        for index in (at, max(at - (at >> NEARLY) - 1, low)):
+        if len(self._evaluator.budget.devices) == 1:  # all contexts are read off one graph
+            judged = settle(self._evaluator, trade.border, everywhere)
+            return [judged] if judged is not None else []
+        nearly = max(at - (at >> NEARLY) - 1, low)
+        for index in (nearly,) if self._far and trade.n_ctx < self._ceiling else (at, nearly):
             if not self._evaluator.far_over(make(index), ROUGHLY):
-                judged = self._evaluator.judge(make(index))
-                if judged.fits:
-                    return [judged]
+                tried = self._evaluator.judge(make(index))
+                if tried.fits:
+                    return [tried]
         return self._settle(trade)
 
-    def _doubted(self, pair: tuple[str, str]) -> list[Judged]:
+    def _to_doubt(self) -> list[Group]:
+        """Cache types with the usual micro-batch, and where few parts were sketched with others larger ones."""
+        groups = [Group(pair, None) for pair in self._search.cache_pairs()]
+        if self._by_context and self._seen:
+            groups += [Group(self._best_drawn.group.pair, n_ubatch) for n_ubatch in self._search.larger_batches]
+        return groups
+
+    def _doubted(self, group: Group) -> list[Judged]:
         """What a sketch may have thought too large: buffers depend on which blocks lie on the CPU, not only how many.
 
         The least on the GPUs that would beat the best with a comfortable context is planned exactly.
         """
         search = self._search
-        chain = search.chain(pair, self._wished, None)
-        low, high = chain.low, chain.high + 1
-        while low < high:
-            middle = (low + high) // 2
-            if search.cost(self._evaluator.least(chain.make(middle))) < WORTH * self._best:
-                high = middle
-            else:
-                low = middle + 1
-        if low > chain.high or (Group(pair, None), low) in self._done or not search.may_fit(chain.make(low)):
+        chain = search.chain(group.pair, self._wished, group.n_ubatch)
+        low = self._least_worth(group, self._wished, WORTH * self._best)
+        if low is None or (group, low) in self._done or not search.may_fit(chain.make(low)):
             return []
+        if group.n_ubatch is not None and not self._has_room(group, low, self._wished, self._best_drawn):
+            return []
+        most = min(low + _DEALT * chain.n_steps, chain.high)
         request = search.shared(chain.make(low))
-        beside = any((Group(pair, None), part) in self._done for part in range(low + 1, low + chain.n_steps + 1))
+        while low < most and search.cost(self._evaluator.least(request)) >= WORTH * self._best:
+            low += 1
+            request = search.shared(chain.make(low))  # as layers are dealt, not as they might be
+        beside = any((group, part) in self._done for part in range(low + 1, low + chain.n_steps + 1))
         over = beside and not self._evaluator.sketch(request).fits  # next to what was planned exactly it is right
         if low > chain.n_layers and (over or self._evaluator.far_over(request)):  # of experts the number says enough
+            return []
+        if group.n_ubatch is not None and self._evaluator.far_over(request, ROUGHLY):
             return []
         judged = self._evaluator.judge(request)
         if not judged.fits:
             return []
         border = Border(lambda part: search.shared(chain.make(part)), low, chain.high, low, judged)
-        most = settle(self._evaluator, border, everywhere)
-        best = min((judged, most or judged), key=search.cost)  # more is not better where flash attention falls off
+        longest = settle(self._evaluator, border, everywhere)
+        best = min((judged, longest or judged), key=search.cost)  # more is not better where flash attention falls off
         self._best = min(self._best, search.cost(best))
         return [best]
 
@@ -136,18 +168,55 @@ class Trades(Sketches):
         if not self._seen:
             return []
         gain = 1.0 + float(self._policy["alternative_gain"])
-        best = min(self._seen.values(), key=_cost)
-        worth = []
+        best, worth = self._best_drawn, list[Trade]()
         if best.group.pair[0] != "f16":
             worth += self._cheapest("f16")
         trades, most = list(self._seen.values()), float(self._policy.get("alternative_cost", 1000.0)) * best.cost
         fastest = min((trade for trade in trades if trade.cost <= most), key=self._turn_s)
+        self._block_less(best)
         longest = self._longest()
         if self._far and longest.n_ctx < self._ceiling and best.group.pair in self._tops:  # nobody looked so far
             self._sketch(best.group, self._bounds.part_with(self._ceiling, best), self._ceiling, whole=True)
             longest = self._longest()
         worth += [fastest] if self._turn_s(fastest) * gain < self._turn_s(best) else []
+        worth += self._roomiest(best)
         return worth + ([longest] if longest.n_ctx > best.n_ctx * gain else [])
+
+    def _block_less(self, best: Trade) -> None:
+        """See what context a block less on the GPUs leaves room for, if nobody looked there yet."""
+        chain = self._search.chain(best.group.pair, self._floor, best.group.n_ubatch)
+        part = best.part - (chain.n_steps if best.part > chain.n_layers else 1)
+        if part >= chain.low and best.n_ctx < self._ceiling and (best.group, part) not in self._seen:
+            self._sketch(best.group, part, best.n_ctx, whole=True)
+
+    def _roomiest(self, best: Trade) -> list[Trade]:
+        """The trade near the best that last looks may make cheapest: they keep experts on each GPU to its last byte.
+
+        Whole layers leave more on some GPUs with one part than with another.
+        """
+        chain = self._search.chain(best.group.pair, self._floor, None)
+        if len(self._evaluator.budget.devices) < 2 or not chain.experts or chain.n_steps < 2:
+            return []
+        near = [one for one in self._seen.values() if one.cost < _NEAR * best.cost and one.part > chain.n_layers]
+        filled = [(self._filled(one), one) for one in near]
+        least, most = min(filled, key=lambda entry: entry[0], default=(best.cost, best))
+        known = next((cost for cost, one in filled if one is best), best.cost)
+        return [most] if most is not best and least < _FILLED * known else []
+
+    def _filled(self, trade: Trade) -> float:
+        """About what it costs when experts fill all that it leaves of the GPUs."""
+        search, chain = self._search, self._search.chain(trade.group.pair, trade.n_ctx, trade.group.n_ubatch)
+        room = self._usable - sum(device.beside_layers_bytes for device in trade.border.judged.plan.devices)
+        low, high = trade.part, chain.high
+        while low < high:
+            middle = (low + high + 1) // 2
+            fits = self._bounds.bytes_of(trade.group.pair, middle, trade.n_ctx) <= room
+            low, high = (middle, high) if fits else (low, middle - 1)
+        return search.cost(self._evaluator.least(self._evaluator.dealt_without_buffers(chain.make(low))))
+
+    @property
+    def _best_drawn(self) -> Trade:
+        return min(self._seen.values(), key=cost_of)
 
     def _longest(self) -> Trade:
         """The trade with the longest context; of those left open a few that may have it are looked at to their end."""
@@ -170,15 +239,11 @@ class Trades(Sketches):
         while self._open and self._n_sketched < until:
             cost, _, item = heappop(self._open)
             known = self._of(cache_type)
-            if isinstance(item, Trade) or (known and cost >= _ALMOST * min(map(_cost, known))):
+            if isinstance(item, Trade) or (known and cost >= _ALMOST * min(map(cost_of, known))):
                 break
             self._expand(item, cost)
         known = self._of(cache_type)
-        return [min(known, key=_cost)] if known else []
+        return [min(known, key=cost_of)] if known else []
 
     def _of(self, cache_type: str) -> list[Trade]:
         return [trade for trade in self._seen.values() if trade.group.pair[0] == cache_type]
-
-
-def _cost(trade: Trade) -> float:
-    return trade.cost

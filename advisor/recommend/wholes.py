@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 WORTH = 0.995  # what cannot come below that share of the best known cost is not looked into
 _SKETCHED_SHORT = 1.5  # the longest context that fits is no more times what a sketch of a new micro-batch says
+_READ_SHORT = 1.15  # where buffers are read off, see `Anchors.far_apart`; half the micro-batch may still make room
 
 
 def whole_may_gain(
@@ -77,7 +78,8 @@ def no_cheaper(search: Search, border: Border, longest: int, below: float) -> bo
     if not border.judged.fits:
         return False
     n_ctx = border.judged.plan.settings.n_ctx
-    more = search.lack(min(int(n_ctx * _SKETCHED_SHORT), longest)) / search.lack(n_ctx)
+    short = _READ_SHORT if search.far_apart else _SKETCHED_SHORT
+    more = search.lack(min(int(n_ctx * short), longest)) / search.lack(n_ctx)
     return search.cost(border.judged) * more >= below
 
 

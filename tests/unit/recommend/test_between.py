@@ -8,6 +8,7 @@ from unittest import mock
 import pytest
 
 from advisor.memory.placement import HOST
+from advisor.recommend.budget import host_over_bytes
 from advisor.recommend.search import Search, Wishes
 from advisor.recommend.sketched import Sketches
 from advisor.recommend.trade import Trades
@@ -77,7 +78,39 @@ def test_nothing_of_a_cache_type_costs_less_than_without_buffers(model, cards):
     )
     trades: Any = Trades(search)
     for pair in search.cache_pairs():
-        least = trades._bounds.alone(Group(pair, max(trades._batches())), float("inf"))
+        least = trades._bounds.alone(Group(pair, max(trades._other_batches())), float("inf"))
         of_pair = [one for one in search.run().pool if one.judged.request.cache_type_k == pair[0]]
         partly = [one for one in of_pair if HOST in one.judged.plan.placement or one.judged.plan.host_expert_blocks]
         assert all(one.cost >= least for one in partly)
+
+
+@pytest.mark.parametrize("ram_gib", [16, 48, 96, 192])
+@pytest.mark.parametrize("model", ["minimax01", "gpt-oss-120b", "llama4-scout"])
+def test_system_memory_has_no_room_for_what_lies_below_the_lowest(model, ram_gib):
+    judge = evaluator(model, machine(24, 24, ram_gib=ram_gib))
+    search = Search(judge, policy(), policy().intent("context"), Wishes(RequestedSettings()))
+    trades: Any = Trades(search)
+    for pair in search.cache_pairs():
+        chain = search.chain(pair, search.floor, None)
+        lowest = trades._bounds.lowest(Group(pair, None))
+        room = [
+            host_over_bytes(judge.least(chain.make(part)).plan, judge.budget) <= 0
+            for part in range(chain.low, chain.high + 1)
+        ]
+        assert not any(room[: lowest - chain.low])
+        assert all(room[lowest - chain.low :]) or lowest == chain.high
+
+
+@pytest.mark.parametrize(
+    ("model", "cards"), [("gpt-oss-120b", (24, 24, 12)), ("qwen3next", (24, 12, 8)), ("dots1", (24, 12, 8))]
+)
+def test_for_context_other_micro_batches_are_tried_beside_the_best(model, cards):
+    judge = evaluator(model, machine(*cards, ram_gib=128))
+    found = {}
+    for n_ubatch in (None, 256, 512, 1024, 2048):
+        wishes = Wishes(RequestedSettings(n_ubatch=n_ubatch))
+        best = Search(judge, policy(), policy().intent("context"), wishes).run().pool[0]
+        found[n_ubatch] = best.cost
+    asked = min(cost for n_ubatch, cost in found.items() if n_ubatch is not None)
+    assert found[None] <= 1.01 * asked
+    assert asked < found[512]  # so that there is something to find
