@@ -109,19 +109,26 @@ def recommend_on(
 
     numbered = by_number(pinned)
     if len(host.devices) > 1 and not numbered and pinned.n_gpu_layers != 0:
-        teams = [(device,) for device in distinct(host.devices)] + groups(host.devices) + [host.devices]
-        bounds = {team: bound(team, roughly=True) for team in teams}
-        told = list(bounds.values())
-        rough = {team for team, least in bounds.items() if told.count(least) == 1}  # enough to tell it from others
-        bounds |= {team: bound(team) for team in teams if team not in rough}
-        teams.sort(key=lambda team: (bounds[team], len(team)))
-        if search_on(host.devices).far_apart:  # a bound says little of them, and more cards have the longer ones
-            teams.sort(key=lambda team: team != host.devices)
-        for team in teams:
-            if beyond(bounds[team]) or any(one.short for one in tried if one.devices == host.devices):
-                continue
-            far = search_on(team).far_apart
-            if tried and (far or team in rough) and beyond(bound(team, enough=cheapest() if far else 0.0)):
+        teams = [(device,) for device in distinct(host.devices)] + groups(host.devices)
+        rough: set[tuple[Device, ...]] = set()
+        if search_on(host.devices).far_apart:  # before something is known a bound says little; more cards, more context
+            bounds = {host.devices: bound(host.devices, roughly=True)}
+            if bounds[host.devices] < float("inf"):
+                tried.append(searched(host.devices))
+            if not (tried and tried[0].short):
+                bounds |= {team: bound(team, enough=cheapest()) for team in teams}
+        else:
+            teams.append(host.devices)
+            bounds = {team: bound(team, roughly=True) for team in teams}
+            told = list(bounds.values())
+            rough = {team for team, least in bounds.items() if told.count(least) == 1}  # enough to tell it from others
+            bounds |= {team: bound(team) for team in teams if team not in rough}
+        for team in sorted(bounds, key=lambda team: (bounds[team], len(team))):
+            if (
+                any(team == one.devices for one in tried)
+                or beyond(bounds[team])
+                or (tried and team in rough and beyond(bound(team)))
+            ):
                 continue
             if bounds[team] == float("inf"):  # nothing can fit
                 search = search_on(team)
@@ -175,9 +182,11 @@ def distinct(devices: tuple[Device, ...]) -> list[Device]:
 
 
 def groups(devices: tuple[Device, ...]) -> list[tuple[Device, ...]]:
-    """Two and more but not all, in their order: those with the most free memory."""
+    """Two and more but not all, in their order: those with the most free memory, and the fastest."""
     by_size = sorted(devices, key=lambda device: -device.free_bytes)
-    return [tuple(d for d in devices if d in by_size[:count]) for count in range(2, len(devices))]
+    by_speed = sorted(by_size, key=lambda device: -(device.bandwidth_bytes_per_s or 0))
+    orders = (order[:count] for count in range(2, len(devices)) for order in (by_size, by_speed))
+    return list(dict.fromkeys(tuple(device for device in devices if device in order) for order in orders))
 
 
 def _left_out(left: list[Device], best: Team, whole: Team | None, more: Judged | None) -> Note:

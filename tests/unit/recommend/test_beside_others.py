@@ -6,7 +6,7 @@ import pytest
 
 from advisor.host import HostSnapshot, with_devices
 from advisor.recommend.search import Search, Wishes
-from advisor.settings import RequestedSettings, TensorOverride
+from advisor.settings import RequestedSettings, RunSettings, TensorOverride
 from tests.tools.machines import advise, evaluator, machine, policy
 
 GB = 10**9
@@ -69,3 +69,40 @@ def test_half_a_micro_batch_is_no_worse_than_the_usual_one(model, intent):
         search = Search(evaluator(model, host), policy(), policy().intent(intent), Wishes(RequestedSettings()))
         usual = search.evaluator.judge(chosen._replace(n_ubatch=None))
         assert not usual.fits or search.cost(usual) >= answer.cost * 0.99
+
+
+def test_layers_are_dealt_anew_once_more_is_known_of_buffers(monkeypatch):
+    judge = evaluator("dots1", machine(6, 8, ram_gib=128))
+    search = Search(judge, policy(), policy().intent("context"), Wishes(RequestedSettings()))
+    request = search.chain(("q8_0", "q8_0"), 32768, None).make(30)
+    first, before = judge.share_out(request), judge._planner.beside_layers
+
+    def more(settings: RunSettings) -> list[int]:
+        needs = before(settings)
+        return [needs[0] + 2 * max(judge.bytes_by_layer(request)), *needs[1:]]
+
+    monkeypatch.setattr(judge._planner, "beside_layers", more)
+    assert judge.share_out(request) == first
+    judge.judge(request._replace(n_ctx=8192, tensor_split=(20.0, 10.0)))  # a graph that was not known
+    again = judge.share_out(request)
+    assert (again.tensor_split or ())[0] < (first.tensor_split or ())[0]
+
+
+def test_fewer_but_faster_cards_are_a_set():
+    # the second has most of the rest of the memory, the third is quicker
+    host = cards((24, 936), (12, 360), (8, 448), ram_gib=64)
+    answer = advise("ds2-lite-old", host, "parallel:4")
+    quick = advise("ds2-lite-old", with_devices(host, (host.devices[0], host.devices[2])), "parallel:4")
+    assert answer.cost <= quick.cost * 1.001
+
+
+@pytest.mark.parametrize(("model", "n_ubatch"), [("grok1", 2048), ("command-r", 1024), ("mixtral", 2048)])
+def test_below_what_was_read_off_nothing_is_drawn_from_it(model, n_ubatch):
+    judge = evaluator(model, machine(32, ram_gib=256))
+    search = Search(judge, policy(), policy().intent("balanced"), Wishes(RequestedSettings()))
+    chain = search.chain(("f16", "f16"), 8192, None)
+    part = (chain.low + chain.high) // 2
+    judge.judge(chain.make(part))
+    drawn = judge.sketch(chain.make(part)._replace(n_ubatch=n_ubatch)).plan.devices[0].compute.high
+    exact = judge.judge(chain.make(part)._replace(n_ubatch=n_ubatch)).plan.devices[0].compute.high
+    assert abs(drawn - exact) <= exact // 4

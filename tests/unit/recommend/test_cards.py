@@ -98,6 +98,14 @@ def test_sets_of_cards():
         ["CUDA2", "CUDA3"],
         ["CUDA0", "CUDA2", "CUDA3"],
     ]
+    quick = tuple(
+        device._replace(bandwidth_bytes_per_s=rate) for device, rate in zip(devices, (9, 1, 8, 2), strict=True)
+    )
+    assert [[device.id for device in group] for group in groups(quick)] == [
+        ["CUDA2", "CUDA3"],
+        ["CUDA0", "CUDA2"],  # the fastest two
+        ["CUDA0", "CUDA2", "CUDA3"],
+    ]
     twins = tuple(device._replace(name="card") for device in devices)
     assert [device.id for device in distinct(twins)] == ["CUDA2", "CUDA3", "CUDA0"]
     host = with_devices(machine(8, 24), machine(8, 24).devices[1:])
