@@ -22,7 +22,7 @@ STEP_TOKENS = 1024
 EVERY_LAYER = ("-ngl", "99")
 CASES = [
     *(("small-llama", size, ()) for size in (820, 960, 1200, 1700)),
-    *(("small-qwen3moe", size, ()) for size in (780, 900, 1300, 1500)),
+    *(("small-qwen3moe", size, ()) for size in (760, 900, 1300, 1500)),
     *(("small-gemma3", size, ()) for size in (860, 1000)),
     *(("small-gptoss", size, ()) for size in (1000, 1100)),
     *(("small-gptoss", size, EVERY_LAYER) for size in (1000, 1200)),
